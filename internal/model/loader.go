@@ -1,0 +1,81 @@
+package model
+
+import (
+	"fmt"
+
+	"splash/planner"
+)
+
+// A loader builds the parts of a network. It keeps the first error, after which it only returns zero values.
+type loader struct {
+	backend Backend
+	plan    *planner.Plan
+	layout  *planner.Layout
+	err     error
+}
+
+func (l *loader) tensor(name string) *planner.Tensor {
+	t := l.plan.Tensor(name)
+	if t == nil && l.err == nil {
+		l.err = fmt.Errorf("model: the plan has no tensor %s", name)
+	}
+	if l.err != nil {
+		return nil
+	}
+	return t
+}
+
+func (l *loader) matrix(format string, args ...any) Matrix {
+	return load(l, l.backend.Matrix, fmt.Sprintf(format, args...))
+}
+
+func (l *loader) experts(format string, args ...any) Experts {
+	return load(l, l.backend.Experts, fmt.Sprintf(format, args...))
+}
+
+func (l *loader) vector(format string, args ...any) Vector {
+	return load(l, l.backend.Vector, fmt.Sprintf(format, args...))
+}
+
+func load[H ~int32](l *loader, get func(*planner.Tensor) (H, error), name string) H {
+	t := l.tensor(name)
+	if t == nil {
+		return -1
+	}
+	h, err := get(t)
+	if err != nil {
+		l.err = fmt.Errorf("load %s: %w", name, err)
+	}
+	return h
+}
+
+func (l *loader) buffer(width int, d Domain) Buffer {
+	if l.err != nil {
+		return -1
+	}
+	b, err := l.backend.Buffer(width, d)
+	if err != nil {
+		l.err = fmt.Errorf("model: a buffer %d wide: %w", width, err)
+	}
+	return b
+}
+
+// head is the output projection; a tied model without one uses its token table.
+func (l *loader) head(table Matrix) Matrix {
+	if l.layout.Tied && l.plan.Tensor("output.weight") == nil {
+		return table
+	}
+	return l.matrix("output.weight")
+}
+
+func (l *loader) taps(layers []int) []tap {
+	taps := make([]tap, len(layers))
+	for i, layer := range layers {
+		if layer < 0 || layer >= l.layout.Layers {
+			l.err = fmt.Errorf("model: tap of layer %d; the target has %d", layer, l.layout.Layers)
+			return nil
+		}
+		taps[i] = tap{layer, l.buffer(l.layout.Hidden, AllRows)}
+	}
+	return taps
+}

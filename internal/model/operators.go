@@ -1,0 +1,207 @@
+// Package model holds the networks, written once against a set of operators, and the operators' interface, which every
+// backend implements.
+package model
+
+import (
+	"splash/oracle"
+	"splash/planner"
+)
+
+// Handles name what a backend owns. They are valid for the backend that gave them, until it is closed.
+type (
+	Buffer  int32 // activations, one row of a fixed width a row of the pass
+	Matrix  int32 // a projection
+	Experts int32 // one projection of every expert
+	Vector  int32 // a small tensor of F32 values
+	State   int32 // what every lane carries from row to row for one layer
+	Lane    int32 // a request being decoded: one instance of every State
+)
+
+// None is no vector, where an operator can do without.
+const None Vector = -1
+
+// A Domain says which rows of a pass a buffer has.
+type Domain int
+
+const (
+	AllRows    Domain = iota // every row of the pass
+	OutputRows               // the rows whose logits are wanted, in order
+)
+
+// An Epilogue says what becomes of a result.
+type Epilogue int
+
+const (
+	Store Epilogue = iota // it replaces the destination
+	Add                   // it is added to the destination, the residual
+)
+
+// A Segment is consecutive rows of one lane in a pass.
+type Segment struct {
+	Lane    Lane
+	Tokens  []int32 // the rows' tokens; they take the lane's next indices
+	Outputs int     // of how many of the last rows logits are wanted
+	Routed  int     // rows that route experts: rows past it are padding of a cycle. 0 means all
+
+	// Positions are the rows' places for the rotary embedding; nil for text, whose place is its index plus RopeDelta.
+	Positions []oracle.Position
+	RopeDelta int
+}
+
+// A Pass is one run of the network over the rows of its segments. A lane has at most one segment.
+type Pass struct {
+	Segments []Segment
+}
+
+// Rows is the number of rows, and of rows whose logits are wanted.
+func (p *Pass) Rows() (rows, outputs int) {
+	for i := range p.Segments {
+		rows += len(p.Segments[i].Tokens)
+		outputs += p.Segments[i].Outputs
+	}
+	return rows, outputs
+}
+
+// RollbackRows is the number of rows at the end of a lane's last segment that Rollback can take back: a cycle's.
+const RollbackRows = 8
+
+// A Backend implements the operators on its own memory. Calls between Begin and End record work in order and may return
+// before it is done; Read waits. An error of the work is returned by End. A Backend is used by one goroutine at a time.
+//
+// Rows are independent of each other but through the lanes' states, in which row i of a segment sees rows before it.
+type Backend interface {
+	// Matrix, Experts and Vector load a tensor of the plan. The network's order of rows and columns, and the unrotated
+	// input, are the backend's to provide (planner.Tensor: RowOrder, ColOrder, Signs).
+	Matrix(t *planner.Tensor) (Matrix, error)
+	Experts(t *planner.Tensor) (Experts, error)
+	Vector(t *planner.Tensor) (Vector, error)
+
+	// Buffer allocates rows of the width.
+	Buffer(width int, d Domain) (Buffer, error)
+
+	// KVState, ConvState and GDNState declare what lanes carry for a layer; all of them before the first lane.
+	KVState(kvHeads, dim int) State
+	ConvState(channels, taps int) State
+	GDNState(heads, keyDim, valueDim int) State
+	// IndexState holds the raw keys of a sparse attention layer, NGramState the last rows and tokens of an n-gram layer.
+	IndexState(dim int) State
+	NGramState(p *planner.PLELayout, width int) State
+
+	// NewLane returns a lane with cleared states and no rows. FreeLane gives it back.
+	NewLane() (Lane, error)
+	FreeLane(l Lane)
+	// Rollback forgets the last n rows of the lane, at most RollbackRows of its last segment: its states are exactly
+	// those after the row before them.
+	Rollback(l Lane, n int) error
+
+	// Begin starts a pass, End finishes it. p is not changed and not kept.
+	Begin(p *Pass) error
+	End() error
+	// Read returns a row of a buffer as F32 values. The slice is the backend's, until the next Begin.
+	Read(b Buffer, row int) []float32
+
+	Operators
+}
+
+// Operators are the network's steps. Each has its formula in package oracle, in the file of its name.
+type Operators interface {
+	// Embed writes the table's row of each row's token.
+	Embed(dst Buffer, table Matrix)
+	// Outputs writes the rows of x whose logits are wanted to dst, a buffer of OutputRows.
+	Outputs(dst, x Buffer)
+	// Copy writes x to dst.
+	Copy(dst, x Buffer)
+
+	// RMSNorm writes the norm of each row of x. dst may be x.
+	RMSNorm(dst, x Buffer, w Vector)
+
+	// Project writes W x.
+	Project(dst, x Buffer, w Matrix, e Epilogue)
+	// GateUp writes silu(gate x) * (up x).
+	GateUp(dst, x Buffer, gate, up Matrix)
+
+	// Attention stores the keys and values of its rows and attends (oracle/attention.go).
+	Attention(dst, q, k, v Buffer, a *Attention)
+
+	// Conv writes the causal convolution of x, after SiLU.
+	Conv(dst, x Buffer, w Vector, s State)
+	// GDN writes o of the gated delta rule. qkv holds the convolved queries, keys and values.
+	GDN(dst, qkv, beta, alpha Buffer, g *GDN)
+	// GatedNorm writes the per-head norm of x times the gate of z. dst may be x.
+	GatedNorm(dst, x, z Buffer, w Vector, sigmoid bool)
+
+	MoEOperators
+	HyperOperators
+}
+
+// An Attention is what an attention layer does beside its projections.
+type Attention struct {
+	Layout       *planner.AttentionLayout
+	KV           State
+	QNorm, KNorm Vector // None: queries and keys are not normalized
+	Sinks        Vector // None: no sinks
+	Window       int    // 0: every token
+	Rotate       bool
+	Index        *Indexer // nil: not sparse
+}
+
+// A GDN is what a gated delta net layer does between its convolution and its gated norm.
+type GDN struct {
+	Layout      *planner.GDNLayout
+	State       State
+	Decay, Bias Vector // of the value heads
+}
+
+// MoEOperators are those of routed experts (oracle/moe.go).
+type MoEOperators interface {
+	// Route chooses each row's experts from its router logits: routes gets Taken ids, then Taken weights, by falling
+	// score. A row past its segment's Routed takes none, which ids of -1 say.
+	Route(routes, logits Buffer, m *planner.MoELayout)
+	// Experts sums weight * down(silu(gate x) * (up x)) over the experts of routes, in their order.
+	Experts(dst, x, routes Buffer, gate, up, down Experts, e Epilogue)
+	// AddGated adds sigmoid(gate . x) * y to dst, or y where gate is None.
+	AddGated(dst, y, x Buffer, gate Vector)
+}
+
+// HyperOperators are those of hyper-connected streams (oracle/hyper.go, ple.go). A buffer of streams is Streams * Hidden
+// wide.
+type HyperOperators interface {
+	// Expand writes x to every stream.
+	Expand(streams, x Buffer)
+	// HyperRead mixes the streams to h and writes each stream's injection weight; a mix without Inject writes none.
+	HyperRead(h, inject, streams Buffer, m *HyperMix)
+	// HyperWrite adds inject_s * y to each stream s.
+	HyperWrite(streams, y, inject Buffer)
+	// StreamMean writes the mean of the streams.
+	StreamMean(dst, streams Buffer)
+	// NGramRows writes the rows of the hashed n-gram table that each token and its context select.
+	NGramRows(dst Buffer, table Matrix, n *NGram)
+	// NGramAdd adds the gated and convolved n-gram embedding to the streams.
+	NGramAdd(streams, key, value Buffer, n *NGram)
+}
+
+// A HyperMix is one read of the streams.
+type HyperMix struct {
+	Layout           *planner.HyperLayout
+	Norm             Vector
+	Down, Up, Inject Matrix // Inject is NoMatrix for the final read
+}
+
+// NoMatrix is no projection, where an operator can do without.
+const NoMatrix Matrix = -1
+
+// An NGram is the hashed n-gram embedding of one layer.
+type NGram struct {
+	Layout                       *planner.PLELayout
+	State                        State
+	KeyNorm, QueryNorm, ConvNorm Vector
+	Conv                         Vector
+}
+
+// An Indexer chooses the blocks of keys a row of sparse attention sees.
+type Indexer struct {
+	Layout       *planner.QSALayout
+	Q, K         Buffer
+	QNorm, KNorm Vector
+	State        State
+}
