@@ -69,6 +69,18 @@ type Format struct {
 	Bytes int
 
 	decode func(dst []float32, src []byte)
+	scaled func(dst []float32, src []byte, g float32) // decode of blocks that a tensor scale applies to
+	apart  *apart                                     // the form of containers that keep scales apart from codes
+}
+
+// An apart is a format's form in containers that hold codes, scales and biases in tensors of their own.
+type apart struct {
+	bits                  int  // of a code
+	group                 int  // codes that share a scale
+	scaleBytes, biasBytes int  // of a group
+	global                bool // whether a tensor scale applies
+
+	decode func(dst []float32, codes, scales, biases []byte, g float32)
 }
 
 // BitsPerWeight is the size of a stored weight.
@@ -97,4 +109,12 @@ func (t Type) String() string {
 		return f.Name
 	}
 	return fmt.Sprintf("type-%d", uint32(t))
+}
+
+// String is the format's name.
+func (f *Format) String() string {
+	if f == nil {
+		return "an unknown format"
+	}
+	return f.Name
 }
