@@ -60,8 +60,12 @@ func TestHadamard(t *testing.T) {
 		two[i] = v * float32(sign[i])
 		two[1024+(i+5)%1024] = v
 	}
-	y := append([]float32(nil), two...)
+	y, wide := append([]float32(nil), two...), make([]float64, len(two))
+	for i, v := range two {
+		wide[i] = float64(v)
+	}
 	oracle.Hadamard(y)
+	oracle.Hadamard(wide)
 	for i, got := range y {
 		var want float64
 		for k := range 1024 {
@@ -71,8 +75,8 @@ func TestHadamard(t *testing.T) {
 			}
 			want += v / 32
 		}
-		if float64(got) != want {
-			t.Fatalf("y_%d = %v, want %v", i, got, want)
+		if float64(got) != want || wide[i] != want {
+			t.Fatalf("y_%d = %v in F32, %v in float64, want %v", i, got, wide[i], want)
 		}
 	}
 	oracle.Hadamard(y) // its own inverse

@@ -100,7 +100,6 @@ type PLE struct {
 	KeyNorm, QueryNorm, ConvNorm []float64 // [n*H] each
 	Conv                         []float64 // [n*H][taps]
 	Dilation                     int
-	Eps                          float64
 }
 
 // minGate keeps the square root in the gate away from zero (transformers' Qwen4Exp).
@@ -115,12 +114,12 @@ const minGate = 1e-6
 //	streams += Y + silu(sum_j conv_j Z(p - Dilation (taps-1-j)))
 //
 // Source: transformers' Qwen4Exp (models.md 7.4).
-func (p *PLE) Add(streams, history, key, value []float64) {
+func (p *PLE) Add(streams, history, key, value []float64, eps float64) {
 	hidden := len(value)
 	n := len(streams) / hidden
 	k, q := make([]float64, len(streams)), make([]float64, len(streams))
-	GroupedRMSNorm(k, key, p.KeyNorm, n, p.Eps)
-	GroupedRMSNorm(q, streams, p.QueryNorm, n, p.Eps)
+	GroupedRMSNorm(k, key, p.KeyNorm, n, eps)
+	GroupedRMSNorm(q, streams, p.QueryNorm, n, eps)
 
 	y, z := make([]float64, len(streams)), make([]float64, len(streams))
 	for s := range n {
@@ -130,7 +129,7 @@ func (p *PLE) Add(streams, history, key, value []float64) {
 			y[at+i] = gate * v
 		}
 	}
-	GroupedRMSNorm(z, y, p.ConvNorm, n, p.Eps)
+	GroupedRMSNorm(z, y, p.ConvNorm, n, eps)
 	DilatedConv(z, history, z, p.Conv, p.Dilation)
 	for i := range streams {
 		streams[i] += y[i] + z[i]

@@ -123,7 +123,7 @@ func TestPLE(t *testing.T) {
 	const wide = n * hidden
 	p := oracle.PLE{
 		KeyNorm: normals(1, wide), QueryNorm: normals(2, wide), ConvNorm: normals(3, wide), Conv: normals(4, wide*taps),
-		Dilation: dilation, Eps: eps,
+		Dilation: dilation,
 	}
 	x, key, value := normals(5, length*wide), normals(6, length*wide), normals(7, length*hidden)
 
@@ -166,7 +166,7 @@ func TestPLE(t *testing.T) {
 			want[c] = x[row*wide+c] + y[row*wide+c] + sum*sigmoid(sum)
 		}
 		got := append([]float64(nil), x[row*wide:(row+1)*wide]...)
-		p.Add(got, history, key[row*wide:(row+1)*wide], value[row*hidden:(row+1)*hidden])
+		p.Add(got, history, key[row*wide:(row+1)*wide], value[row*hidden:(row+1)*hidden], eps)
 		wantNear(t, "streams", got, want, 1e-12)
 	}
 	wantNear(t, "history", history, z[(length-9)*wide:], 1e-12)
