@@ -26,15 +26,15 @@ func (l *loader) tensor(name string) *planner.Tensor {
 }
 
 func (l *loader) matrix(format string, args ...any) Matrix {
-	return load(l, l.backend.Matrix, fmt.Sprintf(format, args...))
+	return load(l, l.backend.LoadMatrix, fmt.Sprintf(format, args...))
 }
 
 func (l *loader) experts(format string, args ...any) Experts {
-	return load(l, l.backend.Experts, fmt.Sprintf(format, args...))
+	return load(l, l.backend.LoadExperts, fmt.Sprintf(format, args...))
 }
 
 func (l *loader) vector(format string, args ...any) Vector {
-	return load(l, l.backend.Vector, fmt.Sprintf(format, args...))
+	return load(l, l.backend.LoadVector, fmt.Sprintf(format, args...))
 }
 
 func load[H ~int32](l *loader, get func(*planner.Tensor) (H, error), name string) H {

@@ -70,11 +70,11 @@ const RollbackRows = 8
 //
 // Rows are independent of each other but through the lanes' states, in which row i of a segment sees rows before it.
 type Backend interface {
-	// Matrix, Experts and Vector load a tensor of the plan. The network's order of rows and columns, and the unrotated
+	// LoadMatrix, LoadExperts and LoadVector load a tensor of the plan. The network's order of rows and columns, and the unrotated
 	// input, are the backend's to provide (planner.Tensor: RowOrder, ColOrder, Signs).
-	Matrix(t *planner.Tensor) (Matrix, error)
-	Experts(t *planner.Tensor) (Experts, error)
-	Vector(t *planner.Tensor) (Vector, error)
+	LoadMatrix(t *planner.Tensor) (Matrix, error)
+	LoadExperts(t *planner.Tensor) (Experts, error)
+	LoadVector(t *planner.Tensor) (Vector, error)
 
 	// Buffer allocates rows of the width.
 	Buffer(width int, d Domain) (Buffer, error)

@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"errors"
+	"math"
+	"slices"
+
+	"splash/oracle"
+)
+
+// ErrNotFinite is the error of a request whose logits hold no number to choose by.
+var ErrNotFinite = errors.New("engine: the model's logits are not finite")
+
+// A sampler chooses tokens as package oracle's Policy does, on F32 logits and without allocating: its room is used again.
+type sampler struct {
+	logits []float32
+	kept   []oracle.Weighted
+}
+
+// next chooses the stream's next token.
+func (p *sampler) next(s *Stream, logits []float32) (int32, error) {
+	policy := &s.request.Policy
+	if s.counts != nil {
+		logits = p.penalize(s, logits)
+	}
+	best := oracle.Argmax(logits)
+	if top := float64(logits[best]); math.IsNaN(top) || math.IsInf(top, 0) {
+		return 0, ErrNotFinite
+	}
+	if policy.Temperature == 0 {
+		return int32(best), nil
+	}
+	s.draws++
+	return oracle.Draw(p.target(policy, logits, best), oracle.Uniform(s.request.Seed, s.draws)), nil
+}
+
+// penalize is Policy.Penalize on a copy of the logits, with the counts that the stream keeps.
+func (p *sampler) penalize(s *Stream, logits []float32) []float32 {
+	p.logits = append(p.logits[:0], logits...)
+	policy := &s.request.Policy
+	for _, t := range s.seen {
+		x := float64(p.logits[t])
+		if r := policy.Repetition; r != 0 && r != 1 {
+			if x > 0 {
+				x /= r
+			} else {
+				x *= r
+			}
+		}
+		if n := s.counts[t]; n > 0 {
+			x -= policy.Presence + policy.Frequency*float64(n)
+		}
+		p.logits[t] = float32(x)
+	}
+	return p.logits
+}
+
+// target is Policy.Target: the tokens kept, with their weights.
+func (p *sampler) target(policy *oracle.Policy, logits []float32, best int) []oracle.Weighted {
+	top := float64(logits[best])
+	floor := math.Inf(-1)
+	if policy.MinP > 0 {
+		floor = math.Min(top+policy.Temperature*math.Log(policy.MinP), top)
+	}
+	p.kept = p.kept[:0]
+	if k := policy.TopK; k > 0 && k < len(logits) {
+		p.largest(logits, k, floor)
+	} else {
+		for t, x := range logits {
+			if x := float64(x); x >= floor && !math.IsInf(x, -1) {
+				p.kept = append(p.kept, oracle.Weighted{Token: int32(t), Weight: x})
+			}
+		}
+		if policy.TopP > 0 && policy.TopP < 1 {
+			slices.SortFunc(p.kept, likelier)
+		}
+	}
+	for i := range p.kept {
+		p.kept[i].Weight = math.Exp((p.kept[i].Weight - top) / policy.Temperature)
+	}
+	if policy.TopP > 0 && policy.TopP < 1 {
+		p.nucleus(policy.TopP)
+	}
+	return p.kept
+}
+
+// nucleus keeps the first tokens up to the one whose cumulative weight exceeds share of all.
+func (p *sampler) nucleus(share float64) {
+	var all, sum float64
+	for _, w := range p.kept {
+		all += w.Weight
+	}
+	for i, w := range p.kept {
+		if sum += w.Weight; sum > share*all {
+			p.kept = p.kept[:i+1]
+			return
+		}
+	}
+}
+
+// likelier orders by falling logit (which Weight still holds), then by id.
+func likelier(a, b oracle.Weighted) int {
+	switch {
+	case a.Weight > b.Weight:
+		return -1
+	case a.Weight < b.Weight:
+		return 1
+	}
+	return int(a.Token - b.Token)
+}
+
+// largest keeps the k likeliest tokens of at least floor, in order: a heap whose root is the unlikeliest one kept.
+func (p *sampler) largest(logits []float32, k int, floor float64) {
+	for t, x := range logits {
+		w := oracle.Weighted{Token: int32(t), Weight: float64(x)}
+		if !(w.Weight >= floor) || math.IsInf(w.Weight, -1) {
+			continue
+		}
+		if len(p.kept) < k {
+			p.kept = append(p.kept, w)
+			p.up(len(p.kept) - 1)
+		} else if likelier(w, p.kept[0]) < 0 {
+			p.kept[0] = w
+			p.down(0)
+		}
+	}
+	slices.SortFunc(p.kept, likelier)
+}
+
+func (p *sampler) up(i int) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if likelier(p.kept[i], p.kept[parent]) <= 0 {
+			return
+		}
+		p.kept[i], p.kept[parent] = p.kept[parent], p.kept[i]
+		i = parent
+	}
+}
+
+func (p *sampler) down(i int) {
+	for {
+		child := 2*i + 1
+		if child >= len(p.kept) {
+			return
+		}
+		if r := child + 1; r < len(p.kept) && likelier(p.kept[r], p.kept[child]) > 0 {
+			child = r
+		}
+		if likelier(p.kept[child], p.kept[i]) <= 0 {
+			return
+		}
+		p.kept[i], p.kept[child] = p.kept[child], p.kept[i]
+		i = child
+	}
+}

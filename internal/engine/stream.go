@@ -1,0 +1,195 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"splash/internal/model"
+	"splash/oracle"
+)
+
+// A Request is a prompt and how to go on from it.
+type Request struct {
+	Prompt    []int32
+	MaxTokens int // 0: what the context leaves
+	Policy    oracle.Policy
+	Seed      uint64  // of the random stream of a sampled request
+	Stop      []int32 // tokens that end the output; they are counted, and delivered as the last token
+}
+
+func (r *Request) check(limit int) error {
+	switch {
+	case len(r.Prompt) == 0:
+		return fmt.Errorf("engine: the prompt is empty")
+	case limit > 0 && len(r.Prompt) >= limit:
+		return fmt.Errorf("engine: the prompt of %d tokens does not leave room in a context of %d", len(r.Prompt), limit)
+	case limit > 0 && r.MaxTokens > limit-len(r.Prompt):
+		return fmt.Errorf("engine: %d tokens of prompt and %d of output exceed a context of %d", len(r.Prompt), r.MaxTokens, limit)
+	case r.MaxTokens < 0:
+		return fmt.Errorf("engine: %d output tokens", r.MaxTokens)
+	}
+	return nil
+}
+
+// A Reason says why a stream ended.
+type Reason int
+
+const (
+	running   Reason = iota
+	Stop             // a stop token
+	Length           // the token limit
+	Cancelled        // its context ended, or the engine stopped
+	Failed           // the pass or the model's result was at fault
+)
+
+func (r Reason) String() string {
+	return [...]string{"running", "stop", "length", "cancelled", "failed"}[r]
+}
+
+// Timing holds the moments of a request: handed in, given a lane, first token, end. A moment that was not reached is zero.
+type Timing struct{ Submitted, Started, First, Ended time.Time }
+
+// A Stream is a request under way. Next is for one goroutine at a time.
+type Stream struct {
+	ctx     context.Context
+	unwatch func() bool
+
+	// Of the engine's loop alone.
+	prompt   []int32
+	lane     model.Lane
+	at       int      // tokens of the prompt that are in the lane
+	anchor   [1]int32 // the last token chosen, not in the lane yet
+	chosen   int
+	limit    int
+	request  Request
+	draws    uint64
+	counts   map[int32]int32 // of output tokens, where penalties need them
+	seen     []int32         // distinct tokens of prompt and output, likewise
+	finished bool
+
+	mu     sync.Mutex
+	tokens []int32
+	reason Reason
+	err    error
+	timing Timing
+	ready  chan struct{} // holds one signal that there is something to take
+}
+
+func newStream(ctx context.Context, r Request, contextSize int) *Stream {
+	s := &Stream{
+		ctx: ctx, unwatch: func() bool { return true }, prompt: r.Prompt, request: r, limit: r.MaxTokens,
+		ready: make(chan struct{}, 1),
+	}
+	if s.limit == 0 {
+		s.limit = contextSize - len(r.Prompt)
+	}
+	s.timing.Submitted = time.Now()
+	return s
+}
+
+// Next waits for tokens and appends those that came since the last call to dst. When the stream has ended, and everything
+// was taken, it returns dst as it is and false. It does not return before the engine has let go of the request's lane, even
+// where the request's context has ended.
+func (s *Stream) Next(dst []int32) (tokens []int32, more bool) {
+	for {
+		s.mu.Lock()
+		dst = append(dst, s.tokens...)
+		got := len(s.tokens) > 0
+		s.tokens = s.tokens[:0]
+		ended := s.reason != running
+		s.mu.Unlock()
+		if got {
+			return dst, true
+		}
+		if ended {
+			return dst, false
+		}
+		<-s.ready
+	}
+}
+
+// Ready receives when Next would not wait, or soon will not.
+func (s *Stream) Ready() <-chan struct{} { return s.ready }
+
+// End says why the stream ended; err is nil but for Cancelled and Failed.
+func (s *Stream) End() (Reason, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reason, s.err
+}
+
+// Timing returns the moments reached so far.
+func (s *Stream) Timing() Timing {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.timing
+}
+
+func (s *Stream) start(l model.Lane) {
+	s.lane = l
+	s.mu.Lock()
+	s.timing.Started = time.Now()
+	s.mu.Unlock()
+	if p := s.request.Policy; p.Presence != 0 || p.Frequency != 0 || p.Repetition != 0 && p.Repetition != 1 {
+		s.counts = make(map[int32]int32)
+		for _, t := range s.prompt {
+			s.note(t, 0)
+		}
+	}
+}
+
+// note counts an occurrence of t as output, n times.
+func (s *Stream) note(t int32, n int32) {
+	old, ok := s.counts[t]
+	if !ok {
+		s.seen = append(s.seen, t)
+	}
+	s.counts[t] = old + n
+}
+
+func (s *Stream) decoding() bool { return s.at >= len(s.prompt) }
+
+// advance says that n more rows are in the lane.
+func (s *Stream) advance(n int) { s.at += n }
+
+// accept takes the chosen token and says whether it is the last.
+func (s *Stream) accept(token int32) Reason {
+	s.anchor[0] = token
+	s.chosen++
+	if s.counts != nil {
+		s.note(token, 1)
+	}
+	s.mu.Lock()
+	if s.chosen == 1 {
+		s.timing.First = time.Now()
+	}
+	s.tokens = append(s.tokens, token)
+	s.mu.Unlock()
+	s.signal()
+	switch {
+	case slices.Contains(s.request.Stop, token):
+		return Stop
+	case s.chosen >= s.limit:
+		return Length
+	}
+	return running
+}
+
+func (s *Stream) end(why Reason, err error) {
+	s.unwatch()
+	s.mu.Lock()
+	s.reason, s.err = why, err
+	s.timing.Ended = time.Now()
+	s.mu.Unlock()
+	s.signal()
+}
+
+func (s *Stream) signal() {
+	select {
+	case s.ready <- struct{}{}:
+	default:
+	}
+}

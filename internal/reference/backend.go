@@ -1,0 +1,190 @@
+// Package reference is the oracle as a backend: every operator is the formula of package oracle, in float64, on weights
+// decoded by package dequant. It reads the source blocks in place and serves any model, slowly; what it computes for a
+// row does not depend, to the last bit, on the rows beside it or on how a prompt was cut into passes.
+package reference
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"splash/internal/model"
+	"splash/oracle"
+	"splash/planner"
+)
+
+// A Backend implements model.Backend.
+type Backend struct {
+	layout  *planner.Layout
+	weights planner.Weights
+	maxRows int
+	workers int
+	cache   int64 // decoded weights that may still be kept, in elements
+
+	matrices []*matrix
+	experts  [][]*matrix
+	vectors  [][]float64
+	buffers  []buffer
+	states   []func() state
+	lanes    []*lane
+	freq     []float32
+
+	rows    []row
+	outputs []int // rows whose logits are wanted
+	touched []*lane
+	err     error
+	read    []float32
+}
+
+// A buffer holds width values a row.
+type buffer struct {
+	width  int
+	domain model.Domain
+	data   []float64
+}
+
+// A row is one token position of one lane in the pass under way.
+type row struct {
+	lane   *lane
+	token  int32
+	index  int
+	pos    oracle.Position
+	routed bool
+}
+
+// cachedWeights bounds the decoded weights that are kept between passes: 2^27 float64 values are 1 GiB. Beyond it a row
+// of weights is decoded anew for every pass.
+const cachedWeights = 1 << 27
+
+// New returns a backend for the target whose passes have at most maxRows rows.
+func New(p *planner.Plan, w planner.Weights, maxRows int) *Backend {
+	b := &Backend{layout: &p.Layout, weights: w, maxRows: maxRows, workers: runtime.GOMAXPROCS(0), cache: cachedWeights}
+	b.freq = oracle.RopeFrequencies(p.Layout.Attention.RopeBase, p.Layout.Attention.RopeDim)
+	return b
+}
+
+var _ model.Backend = (*Backend)(nil)
+
+// Buffer allocates a buffer.
+func (b *Backend) Buffer(width int, d model.Domain) (model.Buffer, error) {
+	if width <= 0 {
+		return 0, fmt.Errorf("reference: a buffer of width %d", width)
+	}
+	b.buffers = append(b.buffers, buffer{width: width, domain: d})
+	return model.Buffer(len(b.buffers) - 1), nil
+}
+
+// Begin starts a pass.
+func (b *Backend) Begin(p *model.Pass) error {
+	b.rows, b.outputs, b.touched, b.err = b.rows[:0], b.outputs[:0], b.touched[:0], nil
+	n, _ := p.Rows()
+	if n == 0 || n > b.maxRows {
+		return fmt.Errorf("reference: a pass of %d rows; 1 to %d are possible", n, b.maxRows)
+	}
+	for i := range p.Segments {
+		if err := b.addSegment(&p.Segments[i]); err != nil {
+			return err
+		}
+	}
+	for i := range b.buffers {
+		if buf := &b.buffers[i]; len(buf.data) < b.count(buf)*buf.width {
+			buf.data = make([]float64, b.count(buf)*buf.width)
+		}
+	}
+	return nil
+}
+
+func (b *Backend) addSegment(s *model.Segment) error {
+	l, err := b.lane(s.Lane)
+	if err != nil {
+		return err
+	}
+	if len(s.Tokens) == 0 {
+		return fmt.Errorf("reference: lane %d has a segment without rows", s.Lane)
+	}
+	for _, other := range b.touched {
+		if other == l {
+			return fmt.Errorf("reference: lane %d has two segments in one pass", s.Lane)
+		}
+	}
+	b.touched = append(b.touched, l)
+	for i, token := range s.Tokens {
+		if token < 0 || int(token) >= b.layout.Vocab {
+			return fmt.Errorf("reference: token %d is not in the vocabulary of %d", token, b.layout.Vocab)
+		}
+		r := row{lane: l, token: token, index: l.length + i, routed: s.Routed == 0 || i < s.Routed}
+		r.pos = oracle.TextPosition(r.index + s.RopeDelta)
+		if s.Positions != nil {
+			r.pos = s.Positions[i]
+		}
+		if i >= len(s.Tokens)-s.Outputs {
+			b.outputs = append(b.outputs, len(b.rows))
+		}
+		b.rows = append(b.rows, r)
+	}
+	l.begin(len(s.Tokens))
+	return nil
+}
+
+// End finishes the pass: its rows are part of their lanes.
+func (b *Backend) End() error {
+	for _, l := range b.touched {
+		l.end()
+	}
+	return b.err
+}
+
+// Read returns a row of a buffer.
+func (b *Backend) Read(h model.Buffer, i int) []float32 {
+	x := b.row(h, i)
+	if cap(b.read) < len(x) {
+		b.read = make([]float32, len(x))
+	}
+	b.read = b.read[:len(x)]
+	for j, v := range x {
+		b.read[j] = float32(v)
+	}
+	return b.read
+}
+
+func (b *Backend) count(buf *buffer) int {
+	if buf.domain == model.OutputRows {
+		return len(b.outputs)
+	}
+	return len(b.rows)
+}
+
+// row is row i of a buffer.
+func (b *Backend) row(h model.Buffer, i int) []float64 {
+	buf := &b.buffers[h]
+	return buf.data[i*buf.width : (i+1)*buf.width]
+}
+
+// each runs f for every row of the pass that buffer h has.
+func (b *Backend) each(h model.Buffer, f func(i int)) {
+	b.parallel(b.count(&b.buffers[h]), func(_, i int) { f(i) })
+}
+
+// parallel runs f for i in [0, n) on all workers; worker tells them apart. Every i is computed by itself, so the result
+// does not depend on the number of workers.
+func (b *Backend) parallel(n int, f func(worker, i int)) {
+	workers := min(b.workers, n)
+	if workers <= 1 {
+		for i := range n {
+			f(0, i)
+		}
+		return
+	}
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := w * n / workers; i < (w+1)*n/workers; i++ {
+				f(w, i)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+var errNoLane = errors.New("reference: no such lane")
