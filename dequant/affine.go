@@ -70,14 +70,10 @@ func affine3(dst []float32, codes []byte, s, z float32) {
 }
 
 func affine4(dst []float32, codes []byte, s, z float32) {
-	var values [16]float32
-	for q := range values {
-		values[q] = affineValue(uint32(q), s, z)
-	}
 	for _, c := range codes {
 		y := (*[2]float32)(dst)
-		y[0] = values[c&15]
-		y[1] = values[c>>4]
+		y[0] = affineValue(uint32(c&15), s, z)
+		y[1] = affineValue(uint32(c>>4), s, z)
 		dst = dst[2:]
 	}
 }

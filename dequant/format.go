@@ -81,6 +81,7 @@ type apart struct {
 	global                bool // whether a tensor scale applies
 
 	decode func(dst []float32, codes, scales, biases []byte, g float32)
+	native func(dst, codes, scales, biases []byte, g float32) // to native blocks
 }
 
 // BitsPerWeight is the size of a stored weight.

@@ -248,3 +248,53 @@ func decodeIQ1M(dst []float32, src []byte) {
 		}
 	}
 }
+
+// Grid is the codebook of a type as GGML's table has it: element k of an entry is byte k from the least significant, of
+// eight (IQ2, IQ1) or four (IQ3), signed for IQ1. It is nil for types without one; the slice is the caller's.
+func Grid(t Type) []uint64 {
+	switch t {
+	case IQ2XXS:
+		return gridBytes(packedIQ2XXS[:], levelsIQ2[:], 8, 2)
+	case IQ2XS:
+		return gridBytes(packedIQ2XS[:], levelsIQ2[:], 8, 2)
+	case IQ2S:
+		return gridBytes(packedIQ2S[:], levelsIQ2[:], 8, 2)
+	case IQ3XXS:
+		return gridBytes(packedIQ3XXS[:], levelsIQ3XXS[:], 4, 3)
+	case IQ3S:
+		return gridBytes(packedIQ3S[:], levelsIQ3S[:], 4, 3)
+	case IQ1S, IQ1M:
+		return gridBytes(packedIQ1S[:], levelsIQ1[:], 8, 2)
+	}
+	return nil
+}
+
+func gridBytes(entries []uint16, levels []int8, elements, bits int) []uint64 {
+	grid := make([]uint64, len(entries))
+	for i, entry := range entries {
+		for k := range elements {
+			level := levels[entry>>(bits*k)&(1<<bits-1)]
+			grid[i] |= uint64(uint8(level)) << (8 * k)
+		}
+	}
+	return grid
+}
+
+// Codebook is the sixteen values of a 4-bit code of IQ4_NL and IQ4_XS, and twice those of MXFP4 and NVFP4. It is nil for
+// other types; the slice is the caller's.
+func Codebook(t Type) []int8 {
+	var values [16]float32
+	switch t {
+	case IQ4NL, IQ4XS:
+		values = valuesIQ4NL
+	case MXFP4, NVFP4, NVFP4Rows:
+		values = doubledE2M1
+	default:
+		return nil
+	}
+	codebook := make([]int8, len(values))
+	for q, v := range values {
+		codebook[q] = int8(v)
+	}
+	return codebook
+}

@@ -8,44 +8,56 @@ func decodeQ2_K(dst []float32, src []byte) {
 	for ; len(src) >= 84; dst, src = dst[256:], src[84:] {
 		b := (*[84]byte)(src)
 		d, dmin := f16(b[80:]), f16(b[82:])
-		for i, s := range b[:16] {
-			scale, minimum := d*float32(int32(s&15)), dmin*float32(int32(s>>4))
-			codes, shift := b[16+i/8*32+i%2*16:], i%8/2*2
-			lookup := [4]float32{
-				float32(scale*0) - minimum, scale - minimum, float32(scale*2) - minimum, float32(scale*3) - minimum,
+		for i := range 4 {
+			n, half := i/2, i%2
+			var v [4][4]float32 // by run of 32 and code
+			for r := range v {
+				s := b[8*n+half+2*r]
+				scale, minimum := d*float32(int32(s&15)), dmin*float32(int32(s>>4))
+				for q := range v[r] {
+					v[r][q] = float32(scale*float32(int32(q))) - minimum
+				}
 			}
-			y := (*[16]float32)(dst[16*i:])
-			for p, q := range (*[16]byte)(codes) {
-				y[p] = lookup[q>>(shift&7)&3]
+			y := (*[112]float32)(dst[128*n+16*half:])
+			for p, q := range (*[16]byte)(b[16+32*n+16*half:]) {
+				y[p] = v[0][q&3]
+				y[p+32] = v[1][q>>2&3]
+				y[p+64] = v[2][q>>4&3]
+				y[p+96] = v[3][q>>6]
 			}
 		}
 	}
 }
 
-// Q3_K: 32 bytes of third bits, 64 bytes of 2-bit codes in the order of Q2_K, 12 bytes of 6-bit scales, d F16. The value
-// is 4 less where the third bit is clear. w = (d (s - 32)) q.
+// Q3_K: 32 bytes of third bits, 64 bytes of 2-bit codes in the order of Q2_K, 12 bytes of 6-bit scales, d F16. Bit 4n+j
+// of byte p of the third bits is that of element 128n+32j+p; the value is 4 less where it is clear. w = (d (s - 32)) q.
 func decodeQ3_K(dst []float32, src []byte) {
 	for ; len(src) >= 110; dst, src = dst[256:], src[110:] {
 		b := (*[110]byte)(src)
-		d := f16(b[108:])
-		for i := range 16 {
-			scale := d * float32(scaleQ3_K((*[12]byte)(b[96:]), i)-32)
-			high, codes := b[i%2*16:], b[32+i/8*32+i%2*16:]
-			lookup := [8]float32{-4 * scale, -3 * scale, -2 * scale, -scale, 0 * scale, scale, 2 * scale, 3 * scale}
-			shift, bit := i%8/2*2&7, i/2&7
-			y, high16 := (*[16]float32)(dst[16*i:]), (*[16]byte)(high)
-			for p, q := range (*[16]byte)(codes) {
-				y[p] = lookup[q>>shift&3|high16[p]>>bit&1<<2]
+		d, six := f16(b[108:]), (*[12]byte)(b[96:])
+		for i := range 4 {
+			n, half := i/2, i%2
+			s0, s1 := d*scaleQ3_K(six, 8*n+half), d*scaleQ3_K(six, 8*n+half+2)
+			s2, s3 := d*scaleQ3_K(six, 8*n+half+4), d*scaleQ3_K(six, 8*n+half+6)
+			low, high := (*[16]byte)(b[32+32*n+16*half:]), (*[16]byte)(b[16*half:])
+			y := (*[112]float32)(dst[128*n+16*half:])
+			for p, q := range low {
+				h := high[p] >> (4 * n & 7)
+				y[p] = s0 * float32(int32(q&3|h<<2&4)-4)
+				y[p+32] = s1 * float32(int32(q>>2&3|h<<1&4)-4)
+				y[p+64] = s2 * float32(int32(q>>4&3|h&4)-4)
+				y[p+96] = s3 * float32(int32(q>>6|h>>1&4)-4)
 			}
 		}
 	}
 }
 
-// scaleQ3_K is the six-bit scale of sub-block i: four low bits in the first eight bytes, two high bits in the last four.
-func scaleQ3_K(s *[12]byte, i int) int32 {
+// scaleQ3_K is the six-bit scale of sub-block i less 32: four low bits in the first eight bytes, two high bits in the
+// last four.
+func scaleQ3_K(s *[12]byte, i int) float32 {
 	low := s[i%8] >> (i / 8 * 4)
 	high := s[8+i%4] >> (i / 4 * 2)
-	return int32(low&15 | high&3<<4)
+	return float32(int32(low&15|high&3<<4) - 32)
 }
 
 // scaleQ4_K is the six-bit scale and minimum of group j of a Q4_K or Q5_K block.
@@ -95,21 +107,25 @@ func decodeQ5_K(dst []float32, src []byte) {
 	}
 }
 
-// Q6_K: 128 bytes of low nibbles, 64 bytes of high pairs of bits, 16 int8 scales of sub-blocks of 16, d F16.
-// w = (d s) (q - 32).
+// Q6_K: 128 bytes of low nibbles, 64 bytes of high pairs of bits, 16 int8 scales of sub-blocks of 16, d F16. A byte of
+// high bits serves elements p, 32+p, 64+p and 96+p of a half block. w = (d s) (q - 32).
 func decodeQ6_K(dst []float32, src []byte) {
 	for ; len(src) >= 210; dst, src = dst[256:], src[210:] {
 		b := (*[210]byte)(src)
 		d := f16(b[208:])
-		for i := range 16 {
-			// Sub-block i is half i%2 of run r of the 128 elements n.
-			n, r, half := i/8, i%8/2, i%2*16
-			scale := d * float32(int8(b[192+i]))
-			low, high := (*[16]byte)(b[64*n+32*(r%2)+half:]), (*[16]byte)(b[128+32*n+half:])
-			lowShift, highShift := r/2*4&7, 2*r&7
-			y := (*[16]float32)(dst[16*i:])
-			for p, q := range low {
-				y[p] = scale * float32(int32(q>>lowShift&15|high[p]>>highShift&3<<4)-32)
+		for i := range 4 {
+			n, half := i/2, i%2
+			scales := (*[7]byte)(b[192+8*n+half:])
+			s0, s1 := d*float32(int8(scales[0])), d*float32(int8(scales[2]))
+			s2, s3 := d*float32(int8(scales[4])), d*float32(int8(scales[6]))
+			low, high := (*[48]byte)(b[64*n+16*half:]), (*[16]byte)(b[128+32*n+16*half:])
+			y := (*[112]float32)(dst[128*n+16*half:])
+			for p, h := range high {
+				q0, q1 := low[p], low[p+32]
+				y[p] = s0 * float32(int32(q0&15|h<<4&0x30)-32)
+				y[p+32] = s1 * float32(int32(q1&15|h<<2&0x30)-32)
+				y[p+64] = s2 * float32(int32(q0>>4|h&0x30)-32)
+				y[p+96] = s3 * float32(int32(q1>>4|h>>2&0x30)-32)
 			}
 		}
 	}

@@ -36,10 +36,8 @@ func (m *Matrix) DecodeRow(dst []float32, row int) {
 	data := rowOf(m.Data, row, m.rowBytes())
 	switch {
 	case m.isApart():
-		a := m.Format.apart
-		groups := m.Cols / a.group
-		scales, biases := rowOf(m.Scales, row, groups*a.scaleBytes), rowOf(m.Biases, row, groups*a.biasBytes)
-		a.decode(dst, data, scales, biases, m.global(row))
+		scales, biases := m.scaleRow(row)
+		m.Format.apart.decode(dst, data, scales, biases, m.global(row))
 	case m.Global != nil:
 		m.Format.scaled(dst, data, m.global(row))
 	default:
@@ -109,6 +107,13 @@ func (m *Matrix) rowBytes() int {
 		return m.Cols * m.Format.apart.bits / 8
 	}
 	return m.Format.RowBytes(m.Cols)
+}
+
+// scaleRow is the scales and biases of a row of codes.
+func (m *Matrix) scaleRow(row int) (scales, biases []byte) {
+	a := m.Format.apart
+	groups := m.Cols / a.group
+	return rowOf(m.Scales, row, groups*a.scaleBytes), rowOf(m.Biases, row, groups*a.biasBytes)
 }
 
 func rowOf(b []byte, row, n int) []byte { return b[row*n:][:n:n] }

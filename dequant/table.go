@@ -41,7 +41,7 @@ var formats = append([]*Format{
 	{Type: TQ2_0, Name: "TQ2_0", Block: 256, Bytes: 66, decode: decodeTQ2_0},
 	{
 		Type: MXFP4, Name: "MXFP4", Block: 32, Bytes: 17, decode: decodeMXFP4,
-		apart: &apart{bits: 4, group: 32, scaleBytes: 1, decode: apartMXFP4},
+		apart: &apart{bits: 4, group: 32, scaleBytes: 1, decode: apartMXFP4, native: nativeMXFP4},
 	},
 	{Type: NVFP4, Name: "NVFP4", Block: 64, Bytes: 36, decode: decodeNVFP4, scaled: decodeScaledNVFP4},
 	{Type: Q1_0, Name: "Q1_0", Block: 128, Bytes: 18, decode: decodeQ1_0},
@@ -50,11 +50,11 @@ var formats = append([]*Format{
 	{Type: PTQ1_0, Name: "PTQ1_0", Block: 128, Bytes: 28},
 	{
 		Type: NVFP4Rows, Name: "nvfp4", Block: 256, Bytes: 148, decode: decodeNVFP4Rows,
-		apart: &apart{bits: 4, group: 16, scaleBytes: 1, global: true, decode: apartNVFP4},
+		apart: &apart{bits: 4, group: 16, scaleBytes: 1, global: true, decode: apartNVFP4, native: nativeNVFP4Rows},
 	},
 	{
 		Type: FP8Rows, Name: "fp8", Block: 256, Bytes: 260, decode: decodeFP8Rows,
-		apart: &apart{bits: 8, group: 1, global: true, decode: apartFP8},
+		apart: &apart{bits: 8, group: 1, global: true, decode: apartFP8, native: nativeFP8Rows},
 	},
 }, affineFormats()...)
 
@@ -71,7 +71,8 @@ func affineFormats() []*Format {
 
 				decode: decodeAffine(bits, group),
 				apart: &apart{
-					bits: bits, group: group, scaleBytes: 2, biasBytes: 2, decode: apartAffine(bits, group),
+					bits: bits, group: group, scaleBytes: 2, biasBytes: 2,
+					decode: apartAffine(bits, group), native: nativeAffine(bits, group),
 				},
 			})
 		}
