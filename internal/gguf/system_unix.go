@@ -1,0 +1,31 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package gguf
+
+import (
+	"fmt"
+	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// mapFile maps the first size bytes of a file for reading.
+func mapFile(file *os.File, size int64) ([]byte, error) {
+	if size > math.MaxInt {
+		return nil, fmt.Errorf("more than this system can address")
+	}
+	return unix.Mmap(int(file.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+}
+
+func unmapFile(b []byte) error { return unix.Munmap(b) }
+
+// syncFolder makes the names in a folder durable.
+func syncFolder(path string) error {
+	folder, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	return folder.Sync()
+}
