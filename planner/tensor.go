@@ -89,6 +89,9 @@ type Plan struct {
 	Format  string // "gguf" or "safetensors"
 	Tensors []Tensor
 
+	// Stop are the tokens that end an answer: the family's, or the file's of an open family.
+	Stop []int32
+
 	byName map[string]int
 }
 
