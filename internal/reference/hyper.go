@@ -39,7 +39,7 @@ func (b *Backend) StreamMean(dst, streams model.Buffer) {
 type ngramState struct {
 	window
 	context int
-	tokens  []uint32
+	tokens  []int32
 }
 
 func newNGramState(p *planner.PLELayout, width int) *ngramState {
@@ -61,11 +61,11 @@ func (s *ngramState) back(n int) {
 // NGramRows gathers the table rows of each token's n-grams.
 func (b *Backend) NGramRows(dst model.Buffer, table model.Matrix, n *model.NGram) {
 	p, m := n.Layout, b.matrices[table]
-	hash := oracle.PLEHash{EOS: uint32(p.EOS), Multipliers: p.Multipliers, Vocab: p.Vocab, Offsets: p.Offsets}
-	context, rows := make([]uint32, p.NGram), make([]uint64, (p.NGram-1)*p.Heads)
+	hash := oracle.PLEHash{EOS: p.EOS, Multipliers: p.Multipliers, Vocab: p.Vocab, Offsets: p.Offsets}
+	context, rows := make([]int32, p.NGram), make([]uint64, (p.NGram-1)*p.Heads)
 	for i, r := range b.rows {
 		s := r.lane.states[n.State].(*ngramState)
-		s.tokens = append(s.tokens, uint32(r.token))
+		s.tokens = append(s.tokens, r.token)
 		hash.Context(context, s.tokens)
 		hash.Rows(rows, context)
 		out := b.row(dst, i)
@@ -84,7 +84,7 @@ func (b *Backend) NGramAdd(streams, key, value model.Buffer, n *model.NGram) {
 	for i, r := range b.rows {
 		s := r.lane.states[n.State].(*ngramState)
 		history := append([]float64(nil), s.history()...)
-		ple.Mix(b.row(streams, i), history, b.row(key, i), b.row(value, i), b.layout.Epsilon)
+		ple.Add(b.row(streams, i), history, b.row(key, i), b.row(value, i), b.layout.Epsilon)
 		s.push(history[len(history)-s.width:])
 	}
 }

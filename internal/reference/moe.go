@@ -8,10 +8,7 @@ import (
 
 // Route chooses each row's experts.
 func (b *Backend) Route(routes, logits model.Buffer, m *planner.MoELayout) {
-	router := oracle.Router{Score: oracle.SoftmaxScore, Normalize: m.Normalize, Scale: m.Scale}
-	if m.Sigmoid {
-		router.Score = oracle.SigmoidScore
-	}
+	router := oracle.Router{Sigmoid: m.Sigmoid, Normalize: m.Normalize, Scale: m.Scale}
 	b.each(routes, func(i int) {
 		out := b.row(routes, i)
 		experts, weights := make([]int, m.Taken), out[m.Taken:]
@@ -82,14 +79,9 @@ func (b *Backend) AddGated(dst, y, x model.Buffer, gate model.Vector) {
 	if gate != model.None {
 		inp = b.vectors[gate]
 	}
-	shared := oracle.SharedExpert{Inp: inp}
 	b.each(dst, func(i int) {
-		if !b.rows[i].routed {
-			return
-		}
-		w, out := shared.Weight(b.row(x, i)), b.row(dst, i)
-		for j, v := range b.row(y, i) {
-			out[j] += w * v
+		if b.rows[i].routed {
+			oracle.AddGated(b.row(dst, i), b.row(y, i), b.row(x, i), inp)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package reference
 
 import (
-	"splash/dequant"
 	"splash/internal/model"
 	"splash/oracle"
 )
@@ -101,15 +100,4 @@ func (m *matrix) rotated(inputs [][]float64) [][]float64 {
 		oracle.Hadamard(out[i])
 	}
 	return out
-}
-
-// requantize rounds values to Q8_0 and back, as the hyper-connection projections of some files load.
-func requantize(values []float32) {
-	q8 := dequant.Lookup(dequant.Q8_0)
-	block := make([]byte, q8.Bytes)
-	for at := 0; at < len(values); at += q8.Block {
-		v := values[at : at+q8.Block]
-		dequant.QuantizeQ8_0(block, v)
-		q8.Decode(v, block)
-	}
 }

@@ -59,6 +59,12 @@ func (b *Backend) newMatrix(t *planner.Tensor, stored dequant.Matrix) (*matrix, 
 	if stored.Rows != t.Rows || stored.Cols != t.Cols {
 		return nil, fmt.Errorf("reference: %s is %d x %d, planned %d x %d", t.Name, stored.Rows, stored.Cols, t.Rows, t.Cols)
 	}
+	if t.Conversion == planner.ToQ8_0 {
+		var err error
+		if stored, err = requantize(t.Name, stored); err != nil {
+			return nil, err
+		}
+	}
 	m := &matrix{stored: stored, tensor: t, rows: t.Rows, cols: t.Cols}
 	for _, s := range t.Signs {
 		m.signs = append(m.signs, float64(s))
@@ -71,6 +77,21 @@ func (b *Backend) newMatrix(t *planner.Tensor, stored dequant.Matrix) (*matrix, 
 		b.parallel(m.rows, func(_, i int) { m.decode(m.decoded[i*m.cols:(i+1)*m.cols], i) })
 	}
 	return m, nil
+}
+
+// requantize rounds a matrix to Q8_0, as the hyper-connection projections of some files load.
+func requantize(name string, m dequant.Matrix) (dequant.Matrix, error) {
+	q8 := dequant.Lookup(dequant.Q8_0)
+	n := q8.RowBytes(m.Cols)
+	out := dequant.Matrix{Format: q8, Rows: m.Rows, Cols: m.Cols, Data: make([]byte, m.Rows*n)}
+	values := make([]float32, m.Cols)
+	for i := range m.Rows {
+		m.DecodeRow(values, i)
+		if err := dequant.QuantizeQ8_0(name, out.Data[i*n:(i+1)*n], values); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
 }
 
 // Dims returns the shape.
@@ -88,9 +109,6 @@ func (m *matrix) Row(dst []float64, i int) {
 func (m *matrix) decode(dst []float64, i int) {
 	values := make([]float32, m.cols)
 	m.stored.DecodeRow(values, m.tensor.RowOrder.Source(i))
-	if m.tensor.Conversion == planner.ToQ8_0 {
-		requantize(values)
-	}
 	for j := range dst {
 		dst[j] = float64(values[m.tensor.ColOrder.Source(j)])
 	}
@@ -116,8 +134,8 @@ func (b *Backend) LoadVector(t *planner.Tensor) (model.Vector, error) {
 		row := make([]float32, stored[i].Cols)
 		for r := range stored[i].Rows {
 			stored[i].DecodeRow(row, t.RowOrder.Source(r))
-			for _, x := range row {
-				v = append(v, float64(convert(x, t.Conversion)))
+			for c := range row {
+				v = append(v, float64(convert(row[t.ColOrder.Source(c)], t.Conversion)))
 			}
 		}
 	}
