@@ -24,7 +24,15 @@ var (
 	signs = signFactors()
 )
 
-func unpack8[G [256][8]float32 | [512][8]float32 | [1024][8]float32 | [2048][8]float32](entries []uint16, levels []int8) *G {
+type grid8 interface {
+	[256][8]float32 | [512][8]float32 | [1024][8]float32 | [2048][8]float32
+}
+
+type grid4 interface {
+	[256][4]float32 | [512][4]float32
+}
+
+func unpack8[G grid8](entries []uint16, levels []int8) *G {
 	var grid G
 	for i, entry := range entries {
 		for k := range 8 {
@@ -34,7 +42,7 @@ func unpack8[G [256][8]float32 | [512][8]float32 | [1024][8]float32 | [2048][8]f
 	return &grid
 }
 
-func unpack4[G [256][4]float32 | [512][4]float32](entries []uint16, levels []int8) *G {
+func unpack4[G grid4](entries []uint16, levels []int8) *G {
 	var grid G
 	for i, entry := range entries {
 		for k := range 4 {
