@@ -277,7 +277,7 @@ func publish(writers []*Writer, paths []string) error {
 			temps = append(temps, temp)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", paths[i], err)
+			return err
 		}
 		headers = append(headers, header)
 	}
@@ -305,7 +305,7 @@ func (w *Writer) writeTemp(path string) (temp string, header *Header, err error)
 		return err
 	})
 	if err != nil {
-		return file.Name(), nil, err
+		return file.Name(), nil, fmt.Errorf("%s: %w", path, err)
 	}
 	for _, step := range []func() error{
 		func() error { return file.Truncate(size) }, // a hole at the end
@@ -313,7 +313,7 @@ func (w *Writer) writeTemp(path string) (temp string, header *Header, err error)
 		file.Sync,
 	} {
 		if err := step(); err != nil {
-			return file.Name(), nil, err
+			return file.Name(), nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	header, err = Parse(file, size, path)
