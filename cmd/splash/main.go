@@ -1,0 +1,134 @@
+// Command splash serves language models, and checks, plans and measures them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], console{os.Stdin, os.Stdout, os.Stderr}))
+}
+
+// A console is where a command reads and writes.
+type console struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// Exit statuses beside 0.
+const (
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// A usageError is a fault of the command line: its message follows the command's usage, and the status is 2.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// A signalled error ends the process with 128 and the signal's number.
+type signalled struct{ syscall.Signal }
+
+func (s signalled) Error() string { return s.String() }
+
+// run executes the command line and returns the exit status. The first SIGINT or SIGTERM ends the context it gives the
+// command; a second one ends the process at once.
+func run(ctx context.Context, args []string, c console) int {
+	ctx, stop := withSignals(ctx)
+	defer stop()
+	root := newRoot(c)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	var usage usageError
+	var sig signalled
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(context.Cause(ctx), &sig) && errors.Is(err, context.Canceled):
+		return 128 + int(sig.Signal)
+	case errors.As(err, &usage):
+		fmt.Fprintf(c.err, "%s\nerror: %v\n", cmd.UsageString(), err)
+		return exitUsage
+	}
+	fmt.Fprintf(c.err, "error: %v\n", err)
+	return exitFailure
+}
+
+// withSignals catches the signals even where the process was started with SIGINT ignored, as shells start what they run in
+// the background.
+func withSignals(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	ch := make(chan os.Signal, 2)
+	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case s := <-ch:
+			cancel(signalled{s.(syscall.Signal)})
+		case <-done:
+			return
+		}
+		select {
+		case s := <-ch:
+			os.Exit(128 + int(s.(syscall.Signal)))
+		case <-done:
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(ch)
+		close(done)
+		cancel(nil)
+	}
+}
+
+func newRoot(c console) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "splash",
+		Short: "Serve language models to coding agents and OpenAI clients",
+		Long: `Splash serves a small set of language models: on Apple silicon with Metal, elsewhere on the CPU.
+
+Start with
+
+  splash serve                  serve the built-in demonstration model at http://127.0.0.1:8000
+  splash run "Hello!"           ask it something in the terminal
+
+and give a model of your own with --model-dir FILE.gguf.`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       version(),
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetIn(c.in)
+	root.SetOut(c.out)
+	root.SetErr(c.err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(newVersion(), newCompletion())
+	for _, cmd := range root.Commands() {
+		wrapArgs(cmd)
+	}
+	wrapArgs(root)
+	return root
+}
+
+// wrapArgs makes faults of a command's arguments usage errors.
+func wrapArgs(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return usageError{err}
+			}
+			return nil
+		}
+	}
+}
