@@ -39,7 +39,7 @@ func load(t testing.TB, path string, maxRows int, o model.Options) (*planner.Pla
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := model.New(reference.New(p, planner.OpenGGUF(f, p), maxRows), p, o)
+	n, err := model.New(reference.New(p, maxRows), p, planner.OpenGGUF(f, p), o)
 	if err != nil {
 		t.Fatal(err)
 	}

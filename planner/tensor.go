@@ -47,6 +47,7 @@ const (
 	OnePlus                // w -> 1 + w: norms under transformers' names
 	NegativeExp            // a -> -exp(a): A_log of safetensors checkpoints
 	ToQ8_0                 // BF16 or F16 hyper-connection projections
+	ToAffine4              // BF16 projections of a draft, to affine 4-bit in groups of 64
 )
 
 // A Tensor is one weight of the network: its place there, its form in the file, and what lies between them. Rows and

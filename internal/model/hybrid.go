@@ -53,6 +53,7 @@ func (l *loader) residual(o Options) *residual {
 	s := l.layout
 	n := &residual{
 		b:      l.backend,
+		eps:    s.Epsilon,
 		table:  l.matrix("token_embd.weight"),
 		norm:   l.vector("output_norm.weight"),
 		layers: make([]residualLayer, s.Layers),

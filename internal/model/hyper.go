@@ -73,6 +73,8 @@ func (n *hyper) Logits(i int) []float32     { return n.b.Read(n.logits, i) }
 func (n *hyper) Tap(tap, row int) []float32 { return n.b.Read(n.taps[tap].to, row) }
 func (n *hyper) Backend() Backend           { return n.b }
 
+func (n *hyper) Ends() (table, head Matrix, taps []Buffer) { return n.table, n.head, buffers(n.taps) }
+
 // hyperMoE is the network of Qwen3.8-Flash-Next (models.md 7): the mixers and experts of the MoE hybrid, between reads and
 // writes of four streams in place of the residual and the norms.
 func (l *loader) hyperMoE(o Options) Network {

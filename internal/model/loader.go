@@ -9,6 +9,7 @@ import (
 // A loader builds the parts of a network. It keeps the first error, after which it only returns zero values.
 type loader struct {
 	backend Backend
+	weights planner.Weights
 	plan    *planner.Plan
 	layout  *planner.Layout
 	err     error
@@ -37,12 +38,12 @@ func (l *loader) vector(format string, args ...any) Vector {
 	return load(l, l.backend.LoadVector, fmt.Sprintf(format, args...))
 }
 
-func load[H ~int32](l *loader, get func(*planner.Tensor) (H, error), name string) H {
+func load[H ~int32](l *loader, get func(planner.Weights, *planner.Tensor) (H, error), name string) H {
 	t := l.tensor(name)
 	if t == nil {
 		return -1
 	}
-	h, err := get(t)
+	h, err := get(l.weights, t)
 	if err != nil {
 		l.err = fmt.Errorf("load %s: %w", name, err)
 	}

@@ -15,6 +15,8 @@ type Network interface {
 	Tap(tap, row int) []float32
 	// Backend is what the lanes belong to.
 	Backend() Backend
+	// Ends are the token table and the head, and the buffers of the taps: what a draft shares with its target.
+	Ends() (table, head Matrix, taps []Buffer)
 }
 
 // Options are the choices of a network that its plan does not make.
@@ -23,8 +25,8 @@ type Options struct {
 }
 
 // New builds the network of the plan on b and loads its weights.
-func New(b Backend, p *planner.Plan, o Options) (Network, error) {
-	l := &loader{backend: b, plan: p, layout: &p.Layout}
+func New(b Backend, p *planner.Plan, w planner.Weights, o Options) (Network, error) {
+	l := &loader{backend: b, weights: w, plan: p, layout: &p.Layout}
 	var n Network
 	switch p.Layout.Arch {
 	case planner.DenseHybrid:
@@ -47,6 +49,7 @@ func New(b Backend, p *planner.Plan, o Options) (Network, error) {
 // residual is a network with one residual stream: every architecture but the hyper-connected one.
 type residual struct {
 	b      Backend
+	eps    float64
 	table  Matrix
 	layers []residualLayer
 	norm   Vector
@@ -84,9 +87,9 @@ func (n *residual) Forward(p *Pass) error {
 	b.Embed(n.x, n.table)
 	for i := range n.layers {
 		l := &n.layers[i]
-		b.RMSNorm(n.h, n.x, l.mixerNorm)
+		b.RMSNorm(n.h, n.x, l.mixerNorm, n.eps)
 		l.mixer.run(b, n.x, n.h, Add)
-		b.RMSNorm(n.h, n.x, l.ffnNorm)
+		b.RMSNorm(n.h, n.x, l.ffnNorm, n.eps)
 		l.ffn.run(b, n.x, n.h, Add)
 		for _, t := range n.taps {
 			if t.layer == i {
@@ -95,7 +98,7 @@ func (n *residual) Forward(p *Pass) error {
 		}
 	}
 	b.Outputs(n.out, n.x)
-	b.RMSNorm(n.out, n.out, n.norm)
+	b.RMSNorm(n.out, n.out, n.norm, n.eps)
 	b.Project(n.logits, n.out, n.head, Store)
 	return b.End()
 }
@@ -103,3 +106,15 @@ func (n *residual) Forward(p *Pass) error {
 func (n *residual) Logits(i int) []float32     { return n.b.Read(n.logits, i) }
 func (n *residual) Tap(tap, row int) []float32 { return n.b.Read(n.taps[tap].to, row) }
 func (n *residual) Backend() Backend           { return n.b }
+
+func (n *residual) Ends() (table, head Matrix, taps []Buffer) {
+	return n.table, n.head, buffers(n.taps)
+}
+
+func buffers(taps []tap) []Buffer {
+	var out []Buffer
+	for _, t := range taps {
+		out = append(out, t.to)
+	}
+	return out
+}

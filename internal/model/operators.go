@@ -48,8 +48,22 @@ type Segment struct {
 	RopeDelta int
 }
 
-// A Pass is one run of the network over the rows of its segments. A lane has at most one segment.
+// A Kind says what a pass does to its lanes.
+type Kind int
+
+const (
+	// TargetPass runs the target: its rows become the lanes' next ones.
+	TargetPass Kind = iota
+	// DraftPass runs a draft's block: row r of a segment is r places after the lane's last row. Lanes stay as they are.
+	DraftPass
+	// ContextPass makes a draft's context: a segment's rows are the first rows of the lane's segment in the last
+	// TargetPass, whose buffers still hold what that pass left in them. Lanes stay as they are.
+	ContextPass
+)
+
+// A Pass is one run of a network over the rows of its segments. A lane has at most one segment.
 type Pass struct {
+	Kind     Kind
 	Segments []Segment
 }
 
@@ -70,11 +84,11 @@ const RollbackRows = 8
 //
 // Rows are independent of each other but through the lanes' states, in which row i of a segment sees rows before it.
 type Backend interface {
-	// LoadMatrix, LoadExperts and LoadVector load a tensor of the plan. The network's order of rows and columns, and the unrotated
+	// LoadMatrix, LoadExperts and LoadVector load a tensor of a plan. The network's order of rows and columns, and the unrotated
 	// input, are the backend's to provide (planner.Tensor: RowOrder, ColOrder, Signs).
-	LoadMatrix(t *planner.Tensor) (Matrix, error)
-	LoadExperts(t *planner.Tensor) (Experts, error)
-	LoadVector(t *planner.Tensor) (Vector, error)
+	LoadMatrix(w planner.Weights, t *planner.Tensor) (Matrix, error)
+	LoadExperts(w planner.Weights, t *planner.Tensor) (Experts, error)
+	LoadVector(w planner.Weights, t *planner.Tensor) (Vector, error)
 
 	// Buffer allocates rows of the width.
 	Buffer(width int, d Domain) (Buffer, error)
@@ -86,6 +100,9 @@ type Backend interface {
 	// IndexState holds the raw keys of a sparse attention layer, NGramState the last rows and tokens of an n-gram layer.
 	IndexState(dim int) State
 	NGramState(p *planner.PLELayout, width int) State
+
+	// DraftState declares the ring of keys and values that a draft layer's rows look back on.
+	DraftState(window, kvHeads, dim int) State
 
 	// NewLane returns a lane with cleared states and no rows. FreeLane gives it back.
 	NewLane() (Lane, error)
@@ -113,7 +130,7 @@ type Operators interface {
 	Copy(dst, x Buffer)
 
 	// RMSNorm writes the norm of each row of x. dst may be x.
-	RMSNorm(dst, x Buffer, w Vector)
+	RMSNorm(dst, x Buffer, w Vector, eps float64)
 
 	// Project writes W x.
 	Project(dst, x Buffer, w Matrix, e Epilogue)
@@ -132,6 +149,7 @@ type Operators interface {
 
 	MoEOperators
 	HyperOperators
+	DraftOperators
 }
 
 // An Attention is what an attention layer does beside its projections.
@@ -204,4 +222,28 @@ type Indexer struct {
 	Q, K         Buffer
 	QNorm, KNorm Vector
 	State        State
+}
+
+// DraftOperators are those of a DFlash2 draft (oracle/draft.go).
+type DraftOperators interface {
+	// DraftRows writes a block's rows, as BF16 holds them: the table's row of the token; but in all rows of a segment after
+	// the first mask, where it is not None.
+	DraftRows(dst Buffer, table Matrix, mask Vector)
+	// DraftTaps writes the rows of the taps beside each other, as BF16 holds them. It belongs to a ContextPass.
+	DraftTaps(dst Buffer, taps []Buffer)
+	// DraftStore puts the rows' keys, normalized and rotated, and values in the lanes' rings. It belongs to a ContextPass.
+	DraftStore(k, v Buffer, a *DraftAttention)
+	// DraftConv writes, or adds, side 0 or 1 of the two-tap convolution of x over each segment's rows. kernel holds the
+	// rows' dynamic kernels.
+	DraftConv(dst, x, kernel Buffer, base Vector, side, group int, e Epilogue)
+	// DraftAttention writes the attention of each segment's rows over its lane's ring and all of the segment.
+	DraftAttention(dst, q, k, v Buffer, a *DraftAttention)
+}
+
+// A DraftAttention is what a draft's attention layer does beside its projections.
+type DraftAttention struct {
+	Heads, KVHeads, Dim, Window int
+	Theta, Epsilon              float64
+	QNorm, KNorm                Vector
+	State                       State
 }

@@ -17,7 +17,6 @@ import (
 // A Backend implements model.Backend.
 type Backend struct {
 	layout  *planner.Layout
-	weights planner.Weights
 	maxRows int
 	workers int
 	cache   int64 // decoded weights that may still be kept, in elements
@@ -30,6 +29,7 @@ type Backend struct {
 	lanes    []*lane
 	freq     []float32
 
+	kind    model.Kind
 	rows    []row
 	outputs []int // rows whose logits are wanted
 	touched []*lane
@@ -51,6 +51,8 @@ type row struct {
 	index  int
 	pos    oracle.Position
 	routed bool
+	first  bool // of its segment
+	source int  // of a context row: the row of the last target pass that it is
 }
 
 // cachedWeights bounds the decoded weights that are kept between passes: 2^27 float64 values are 1 GiB. Beyond it a row
@@ -58,8 +60,8 @@ type row struct {
 const cachedWeights = 1 << 27
 
 // New returns a backend for the target whose passes have at most maxRows rows.
-func New(p *planner.Plan, w planner.Weights, maxRows int) *Backend {
-	b := &Backend{layout: &p.Layout, weights: w, maxRows: maxRows, workers: runtime.GOMAXPROCS(0), cache: cachedWeights}
+func New(p *planner.Plan, maxRows int) *Backend {
+	b := &Backend{layout: &p.Layout, maxRows: maxRows, workers: runtime.GOMAXPROCS(0), cache: cachedWeights}
 	b.freq = oracle.RopeFrequencies(p.Layout.Attention.RopeBase, p.Layout.Attention.RopeDim)
 	return b
 }
@@ -77,7 +79,8 @@ func (b *Backend) Buffer(width int, d model.Domain) (model.Buffer, error) {
 
 // Begin starts a pass.
 func (b *Backend) Begin(p *model.Pass) error {
-	b.rows, b.outputs, b.touched, b.err = b.rows[:0], b.outputs[:0], b.touched[:0], nil
+	b.kind, b.err = p.Kind, nil
+	b.rows, b.outputs, b.touched = b.rows[:0], b.outputs[:0], b.touched[:0]
 	n, _ := p.Rows()
 	if n == 0 || n > b.maxRows {
 		return fmt.Errorf("reference: a pass of %d rows; 1 to %d are possible", n, b.maxRows)
@@ -109,11 +112,26 @@ func (b *Backend) addSegment(s *model.Segment) error {
 		}
 	}
 	b.touched = append(b.touched, l)
+	start := l.length
+	switch b.kind {
+	case model.TargetPass:
+		l.firstRow, l.firstIndex = len(b.rows), start
+		l.begin(len(s.Tokens))
+	case model.ContextPass:
+		start = l.firstIndex
+		if start+len(s.Tokens) > l.length {
+			return fmt.Errorf("reference: %d context rows of lane %d, which kept %d of its last segment",
+				len(s.Tokens), s.Lane, l.length-start)
+		}
+	}
 	for i, token := range s.Tokens {
 		if token < 0 || int(token) >= b.layout.Vocab {
 			return fmt.Errorf("reference: token %d is not in the vocabulary of %d", token, b.layout.Vocab)
 		}
-		r := row{lane: l, token: token, index: l.length + i, routed: s.Routed == 0 || i < s.Routed}
+		r := row{
+			lane: l, token: token, index: start + i, routed: s.Routed == 0 || i < s.Routed,
+			first: i == 0, source: l.firstRow + i,
+		}
 		r.pos = oracle.TextPosition(r.index + s.RopeDelta)
 		if s.Positions != nil {
 			r.pos = s.Positions[i]
@@ -123,14 +141,15 @@ func (b *Backend) addSegment(s *model.Segment) error {
 		}
 		b.rows = append(b.rows, r)
 	}
-	l.begin(len(s.Tokens))
 	return nil
 }
 
-// End finishes the pass: its rows are part of their lanes.
+// End finishes the pass: the rows of a target's are part of their lanes.
 func (b *Backend) End() error {
-	for _, l := range b.touched {
-		l.end()
+	if b.kind == model.TargetPass {
+		for _, l := range b.touched {
+			l.end()
+		}
 	}
 	return b.err
 }

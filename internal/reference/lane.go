@@ -13,6 +13,9 @@ type lane struct {
 	length  int // rows kept
 	pending int // rows of the pass under way
 	last    int // rows of the last segment, as far as they can be taken back
+
+	firstRow, firstIndex int // of the last segment: its place in the pass and in the lane
+
 	states  []state
 }
 
@@ -63,6 +66,11 @@ func (b *Backend) IndexState(dim int) model.State {
 // NGramState declares the inputs of an n-gram layer's convolution, and its tokens.
 func (b *Backend) NGramState(p *planner.PLELayout, width int) model.State {
 	return b.declare(func() state { return newNGramState(p, width) })
+}
+
+// DraftState declares the ring of a draft layer.
+func (b *Backend) DraftState(window, kvHeads, dim int) model.State {
+	return b.declare(func() state { return newRing(window, kvHeads*dim) })
 }
 
 // NewLane returns a lane with cleared states.

@@ -40,8 +40,8 @@ func (b *Backend) all(h model.Buffer) []float64 {
 }
 
 // RMSNorm normalizes each row.
-func (b *Backend) RMSNorm(dst, x model.Buffer, w model.Vector) {
-	b.each(x, func(i int) { oracle.RMSNorm(b.row(dst, i), b.row(x, i), b.vectors[w], b.layout.Epsilon) })
+func (b *Backend) RMSNorm(dst, x model.Buffer, w model.Vector, eps float64) {
+	b.each(x, func(i int) { oracle.RMSNorm(b.row(dst, i), b.row(x, i), b.vectors[w], eps) })
 }
 
 // Project multiplies each row by W.

@@ -20,8 +20,8 @@ type matrix struct {
 }
 
 // LoadMatrix loads a projection or a table.
-func (b *Backend) LoadMatrix(t *planner.Tensor) (model.Matrix, error) {
-	stored, err := b.weights.Matrices(t)
+func (b *Backend) LoadMatrix(w planner.Weights, t *planner.Tensor) (model.Matrix, error) {
+	stored, err := w.Matrices(t)
 	if err != nil {
 		return 0, err
 	}
@@ -37,8 +37,8 @@ func (b *Backend) LoadMatrix(t *planner.Tensor) (model.Matrix, error) {
 }
 
 // LoadExperts loads a projection of every expert.
-func (b *Backend) LoadExperts(t *planner.Tensor) (model.Experts, error) {
-	stored, err := b.weights.Matrices(t)
+func (b *Backend) LoadExperts(w planner.Weights, t *planner.Tensor) (model.Experts, error) {
+	stored, err := w.Matrices(t)
 	if err != nil {
 		return 0, err
 	}
@@ -59,9 +59,9 @@ func (b *Backend) newMatrix(t *planner.Tensor, stored dequant.Matrix) (*matrix, 
 	if stored.Rows != t.Rows || stored.Cols != t.Cols {
 		return nil, fmt.Errorf("reference: %s is %d x %d, planned %d x %d", t.Name, stored.Rows, stored.Cols, t.Rows, t.Cols)
 	}
-	if t.Conversion == planner.ToQ8_0 {
+	if t.Conversion == planner.ToQ8_0 || t.Conversion == planner.ToAffine4 {
 		var err error
-		if stored, err = requantize(t.Name, stored); err != nil {
+		if stored, err = requantize(t, stored); err != nil {
 			return nil, err
 		}
 	}
@@ -79,15 +79,18 @@ func (b *Backend) newMatrix(t *planner.Tensor, stored dequant.Matrix) (*matrix, 
 	return m, nil
 }
 
-// requantize rounds a matrix to Q8_0, as the hyper-connection projections of some files load.
-func requantize(name string, m dequant.Matrix) (dequant.Matrix, error) {
-	q8 := dequant.Lookup(dequant.Q8_0)
-	n := q8.RowBytes(m.Cols)
-	out := dequant.Matrix{Format: q8, Rows: m.Rows, Cols: m.Cols, Data: make([]byte, m.Rows*n)}
+// requantize rounds a matrix to the format that its tensor loads in.
+func requantize(t *planner.Tensor, m dequant.Matrix) (dequant.Matrix, error) {
+	format, quantize := dequant.Lookup(dequant.Q8_0), dequant.QuantizeQ8_0
+	if t.Conversion == planner.ToAffine4 {
+		format, quantize = dequant.Lookup(dequant.Affine(4, 64)), dequant.QuantizeAffine4
+	}
+	n := format.RowBytes(m.Cols)
+	out := dequant.Matrix{Format: format, Rows: m.Rows, Cols: m.Cols, Data: make([]byte, m.Rows*n)}
 	values := make([]float32, m.Cols)
 	for i := range m.Rows {
 		m.DecodeRow(values, i)
-		if err := dequant.QuantizeQ8_0(name, out.Data[i*n:(i+1)*n], values); err != nil {
+		if err := quantize(t.Name, out.Data[i*n:(i+1)*n], values); err != nil {
 			return out, err
 		}
 	}
@@ -124,8 +127,8 @@ func (m *matrix) row(scratch []float64, i int) []float64 {
 }
 
 // LoadVector loads a small tensor as the F32 values it holds.
-func (b *Backend) LoadVector(t *planner.Tensor) (model.Vector, error) {
-	stored, err := b.weights.Matrices(t)
+func (b *Backend) LoadVector(w planner.Weights, t *planner.Tensor) (model.Vector, error) {
+	stored, err := w.Matrices(t)
 	if err != nil {
 		return 0, err
 	}
