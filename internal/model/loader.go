@@ -15,17 +15,6 @@ type loader struct {
 	err     error
 }
 
-func (l *loader) tensor(name string) *planner.Tensor {
-	t := l.plan.Tensor(name)
-	if t == nil && l.err == nil {
-		l.err = fmt.Errorf("model: the plan has no tensor %s", name)
-	}
-	if l.err != nil {
-		return nil
-	}
-	return t
-}
-
 func (l *loader) matrix(format string, args ...any) Matrix {
 	return load(l, l.backend.LoadMatrix, fmt.Sprintf(format, args...))
 }
@@ -39,8 +28,15 @@ func (l *loader) vector(format string, args ...any) Vector {
 }
 
 func load[H ~int32](l *loader, get func(planner.Weights, *planner.Tensor) (H, error), name string) H {
-	t := l.tensor(name)
-	if t == nil {
+	return loadTensor(l, get, l.plan.Tensor(name), name)
+}
+
+// loadTensor loads the tensor that a plan has under the name; nil is none.
+func loadTensor[H ~int32](l *loader, get func(planner.Weights, *planner.Tensor) (H, error), t *planner.Tensor, name string) H {
+	if t == nil && l.err == nil {
+		l.err = fmt.Errorf("model: the plan has no tensor %s", name)
+	}
+	if l.err != nil {
 		return -1
 	}
 	h, err := get(l.weights, t)
