@@ -11,7 +11,7 @@ import "unicode/utf8"
 
 const (
 	maxShort  = 40       // bytes of a piece for mergeShort
-	maxWindow = 64 << 10 // bytes of a piece for mergeLong, unless the windows do not join
+	maxWindow = 16 << 10 // bytes of a piece for mergeLong, unless the windows do not join
 )
 
 // A workspace is the memory of one encoding at a time.
