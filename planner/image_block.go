@@ -114,11 +114,9 @@ func repackNVFP4(b *blockBuilder, m *dequant.Matrix, row, i int) error {
 
 // pairCodes puts 16 codes that stand as low nibbles, then high nibbles, in plain order.
 func pairCodes(dst, src []byte) {
-	for i := range 4 {
-		a, b := src[2*i], src[2*i+1]
-		dst[i] = a&15 | b<<4
-		dst[4+i] = a>>4 | b&0xf0
-	}
+	v := binary.LittleEndian.Uint64(src)
+	binary.LittleEndian.PutUint32(dst, nibbles(v&lowNibbles))
+	binary.LittleEndian.PutUint32(dst[4:], nibbles(v>>4&lowNibbles))
 }
 
 // buildFP8 puts g before 256 values.

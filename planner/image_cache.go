@@ -86,8 +86,8 @@ func (s ImageSource) unchanged() error {
 
 // A manifest says what the images of a directory are made of.
 type manifest struct {
-	Format  string   `json:"format"`
-	Plan    string   `json:"plan_sha256"`
+	Format  string        `json:"format"`
+	Plan    string        `json:"plan_sha256"`
 	Sources []ImageSource `json:"sources"`
 }
 

@@ -74,18 +74,18 @@ func copySpans(dst, block []byte, spans []span, j int) {
 	}
 }
 
-// packGroup writes group j of a native block to its places in the two planes.
-func (f *ImageFormat) packGroup(plane0, plane1, block []byte, j int) {
+// packGroup writes group j of a native block to its places in the two planes, through the codes of a caller that packs
+// many.
+func (f *ImageFormat) packGroup(plane0, plane1 []byte, codes *[groupSize]uint8, block []byte, j int) {
 	p := &f.pack
 	switch {
 	case p.whole != nil:
 		p.whole(plane0, block, j)
 	case p.codes != nil:
-		var codes [groupSize]uint8
-		p.codes(&codes, block, j)
-		p.plane0(plane0, &codes)
+		p.codes(codes, block, j)
+		p.plane0(plane0, codes)
 		if p.plane1 != nil {
-			p.plane1(plane1, &codes)
+			p.plane1(plane1, codes)
 		}
 	default:
 		copySpans(plane0, block, p.copy0, j)

@@ -167,7 +167,7 @@ func TestRepackOrder16(t *testing.T) {
 func pack(f *ImageFormat, block []byte) (plane0, plane1, meta []byte) {
 	plane0, plane1 = make([]byte, f.Groups()*f.Plane0), make([]byte, f.Groups()*f.Plane1)
 	for j := range f.Groups() {
-		f.packGroup(plane0[j*f.Plane0:][:f.Plane0], plane1[j*f.Plane1:][:f.Plane1], block, j)
+		f.packGroup(plane0[j*f.Plane0:][:f.Plane0], plane1[j*f.Plane1:][:f.Plane1], new([groupSize]uint8), block, j)
 	}
 	meta = make([]byte, f.Meta)
 	f.packMeta(meta, block)

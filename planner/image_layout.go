@@ -2,6 +2,8 @@ package planner
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 
 	"splash/dequant"
@@ -9,21 +11,24 @@ import (
 
 // PlanImages lays out the images of a target: one a layer, the head, the token table and, where the network has one, the
 // table of hashed n-grams. Tensors stand in the plan's order, which is that of formats.md 5.10. No weight is read.
-func PlanImages(p *Plan) (*ImagePlan, error) {
+//
+// GDN convolutions and time biases are BF16, and making an image of one that BF16 does not hold fails; those named wide
+// are F32, for backends that read both (see InexactBF16).
+func PlanImages(p *Plan, wide ...string) (*ImagePlan, error) {
 	out := new(ImagePlan)
-	widened := widensNorms(p)
+	forms := &forms{wideNorms: widensNorms(p), wide: wide}
 	for l := range p.Layout.Layers {
 		m := Image{Name: fmt.Sprintf("layer-%d.bin", l), Layer: uint32(l), Type: imageGDN}
 		if p.Layout.Attends(l) {
 			m.Type = imageAttention
 		}
-		if err := placeTensors(&m, layerTensors(p, l), widened); err != nil {
+		if err := placeTensors(&m, layerTensors(p, l), forms); err != nil {
 			return nil, err
 		}
 		out.Images = append(out.Images, m)
 	}
 	head := Image{Name: "head.bin", Layer: uint32(p.Layout.Layers), Type: imageHead}
-	if err := placeTensors(&head, headTensors(p), widened); err != nil {
+	if err := placeTensors(&head, headTensors(p), forms); err != nil {
 		return nil, err
 	}
 	out.Images = append(out.Images, head)
@@ -32,7 +37,7 @@ func PlanImages(p *Plan) (*ImagePlan, error) {
 		if t.Name != tokenTable {
 			m = Image{Name: "ple.bin", Layer: uint32(p.Layout.PLE.Layer), Type: imagePLE}
 		}
-		if err := placeTensors(&m, []*Tensor{t}, widened); err != nil {
+		if err := placeTensors(&m, []*Tensor{t}, forms); err != nil {
 			return nil, err
 		}
 		out.Images = append(out.Images, m)
@@ -110,7 +115,7 @@ func widensNorms(p *Plan) bool {
 }
 
 // placeTensors places tensors in one image; GDN alpha and beta, which follow one another, share a section group.
-func placeTensors(m *Image, tensors []*Tensor, widened bool) error {
+func placeTensors(m *Image, tensors []*Tensor, f *forms) error {
 	p := placeImage(m)
 	for len(tensors) > 0 {
 		t := tensors[0]
@@ -124,7 +129,7 @@ func placeTensors(m *Image, tensors []*Tensor, widened bool) error {
 			tensors = tensors[2:]
 			continue
 		}
-		image, err := formOf(t, widened)
+		image, err := f.of(t)
 		if err == nil {
 			err = p.add(image, false)
 		}
@@ -139,8 +144,14 @@ func placeTensors(m *Image, tensors []*Tensor, widened bool) error {
 	return nil
 }
 
-// formOf decides a tensor's form and type from its role (formats.md 5.8, 8.2 and 8.3).
-func formOf(t *Tensor, widened bool) (ImageTensor, error) {
+// forms decides how the tensors of a target stand in its images.
+type forms struct {
+	wideNorms bool
+	wide      []string // convolutions and time biases that are F32
+}
+
+// of decides a tensor's form and type from its role (formats.md 5.8, 8.2 and 8.3).
+func (f *forms) of(t *Tensor) (ImageTensor, error) {
 	image := ImageTensor{Name: t.Name, Type: t.Type, Parts: []*Tensor{t}}
 	switch t.Role {
 	case Linear, Experts:
@@ -156,13 +167,16 @@ func formOf(t *Tensor, widened bool) (ImageTensor, error) {
 		image.Type = rowType(t.Type)
 	case Norm:
 		image.Form = Bare
-		if widened {
+		if f.wideNorms {
 			image.Type = dequant.F32
 		}
 	case SharedGate, Indexer:
 		image.Form, image.Type = Described, dequant.F32
 	case Convolution, TimeBias:
 		image.Form, image.Type = Bare, dequant.BF16
+		if slices.Contains(f.wide, t.Name) {
+			image.Type = dequant.F32
+		}
 	case Decay, Sinks, Injection, PLEConvolution:
 		image.Form, image.Type = Bare, dequant.F32
 	default:
@@ -215,4 +229,40 @@ func (p *placer) alphaBeta(a, b *Tensor) error {
 // quantized reports whether a type is one of planes, but for BF16 and F16.
 func quantized(t dequant.Type) bool {
 	return LookupImage(t) != nil && t != dequant.BF16 && t != dequant.F16
+}
+
+// InexactBF16 names the GDN convolutions and time biases that hold values BF16 does not, in the plan's order. It reads
+// those tensors alone, which are small.
+func InexactBF16(p *Plan, w Weights) ([]string, error) {
+	var names []string
+	for i := range p.Tensors {
+		t := &p.Tensors[i]
+		if t.Role != Convolution && t.Role != TimeBias || t.Type == dequant.BF16 {
+			continue
+		}
+		part, err := openPart(w, t)
+		if err != nil {
+			return nil, err
+		}
+		if part.inexact() {
+			names = append(names, t.Name)
+		}
+	}
+	return names, nil
+}
+
+// inexact reports whether a value of the part takes more bits than BF16 has.
+func (p *partRows) inexact() bool {
+	values := make([]float32, p.tensor.Cols)
+	for i := range p.matrices {
+		for row := range p.each {
+			p.matrices[i].DecodeRow(values, row)
+			for _, v := range values {
+				if math.Float32bits(v)&0xffff != 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }

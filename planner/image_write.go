@@ -141,6 +141,7 @@ func (w *imageWriter) run(ctx context.Context, jobs []job, done func(bytes int64
 // A worker runs jobs one after another in buffers of its own.
 type worker struct {
 	plane0, plane1, meta []byte
+	codes                [groupSize]uint8
 }
 
 // A fault is the error of a read of mapped memory whose file has become shorter.
@@ -242,9 +243,10 @@ func (k *worker) packRows(f *ImageFormat, t *ImageTensor, p *partRows, j job, fi
 			}
 			at := int(tileIndex(n-j.first*tileRows, i, span))
 			f.packMeta(k.meta[at*f.Meta:][:f.Meta], block)
+			at = int(tileIndex(n-j.first*tileRows, i*f.Groups(), span*f.Groups()))
 			for g := range f.Groups() {
-				at := int(tileIndex(n-j.first*tileRows, i*f.Groups()+g, span*f.Groups()))
-				f.packGroup(k.plane0[at*f.Plane0:][:f.Plane0], k.plane1[at*f.Plane1:][:f.Plane1], block, g)
+				f.packGroup(k.plane0[at*f.Plane0:][:f.Plane0], k.plane1[at*f.Plane1:][:f.Plane1], &k.codes, block, g)
+				at += tileRows
 			}
 		}
 	}
