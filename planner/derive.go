@@ -48,7 +48,7 @@ func deriveSizes(h *gguf.Header) (*derived, error) {
 		return nil, err
 	}
 	vocab, ok := h.ArrayLen("tokenizer.ggml.tokens")
-	if !ok {
+	if !ok || h.Key("tokenizer.ggml.tokens").Elem != gguf.TypeString {
 		return nil, fmt.Errorf("missing or invalid GGUF metadata: tokenizer.ggml.tokens")
 	}
 	if vocab == 0 {

@@ -25,7 +25,7 @@ func (f *TensorFault) String() string {
 
 // A TensorError names every missing or unaccepted tensor of a target once, in image order.
 type TensorError struct {
-	Container string // "GGUF" or "safetensors"
+	Container string // "GGUF", "safetensors" or "vision"
 	Faults    []TensorFault
 }
 
@@ -44,11 +44,8 @@ type faultList struct {
 	index     map[[2]string]int
 }
 
-// add notes a tensor; its layer is -1 outside the layers.
+// add notes a tensor by its name without the layer's prefix; its layer is -1 outside the layers.
 func (l *faultList) add(name, cause string, layer int) {
-	if layer >= 0 {
-		name = strings.TrimPrefix(name, fmt.Sprintf("blk.%d.", layer))
-	}
 	key := [2]string{name, cause}
 	i, ok := l.index[key]
 	if !ok {

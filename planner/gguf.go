@@ -17,6 +17,55 @@ func PlanGGUF(h *gguf.Header) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	return planGGUF(h, d, -1)
+}
+
+// PlanGGUFConfig plans the target that a configuration derived earlier describes, from the header of its file, which must
+// be the same target's.
+func PlanGGUFConfig(config []byte, h *gguf.Header) (*Plan, error) {
+	o, err := parseObject("config.json", config)
+	if err != nil {
+		return nil, err
+	}
+	text, kind, err := textConfig(o)
+	if err != nil {
+		return nil, err
+	}
+	d, err := deriveSizes(h)
+	if err != nil {
+		return nil, err
+	}
+	if d.kind != kind {
+		return nil, fmt.Errorf("GGUF architecture is %s, but the model's target is %s", d.kind.gguf, kind.gguf)
+	}
+	stated := d.sizes
+	for i, key := range sizeKeys {
+		v, ok := text.float(key)
+		if !ok {
+			return nil, fmt.Errorf("text config %s must be a number", key)
+		}
+		d.sizes[i] = v
+	}
+	experts := int64(-1)
+	if _, ok := text["num_experts"]; ok && kind.arch != DenseHybrid {
+		if experts, ok = text.whole("num_experts"); !ok || experts < 1 {
+			return nil, fmt.Errorf("text config num_experts must be a positive integer")
+		}
+	}
+	p, err := planGGUF(h, d, experts)
+	if err != nil {
+		return nil, err
+	}
+	for i, key := range sizeKeys {
+		if d.sizes[i] != stated[i] {
+			return nil, fmt.Errorf("text config %s mismatch: config.json %s, GGUF %s", key, number(d.sizes[i]), number(stated[i]))
+		}
+	}
+	return p, nil
+}
+
+// planGGUF plans the target of a derived configuration; experts is the count it states, -1 where it states none.
+func planGGUF(h *gguf.Header, d *derived, experts int64) (*Plan, error) {
 	f, err := identify(d.kind.arch, d.sizes, "GGUF")
 	if err != nil {
 		return nil, err
@@ -29,6 +78,9 @@ func PlanGGUF(h *gguf.Header) (*Plan, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if found := int64(p.Layout.MoE.Experts); experts >= 0 && found != experts {
+		return nil, fmt.Errorf("GGUF metadata does not match the target: expert_count %d (expected %d)", found, experts)
 	}
 	if err := p.fromHeader(h, d); err != nil {
 		return nil, err
@@ -116,9 +168,9 @@ func (p *Plan) planTensors(h *gguf.Header) error {
 		switch {
 		case t == nil && w.optional:
 		case t == nil:
-			faults.add(w.name, "missing", w.layer)
+			faults.add(w.short(w.name), "missing", w.layer)
 		case !w.role.accepts(t.Type):
-			faults.add(w.name, t.Type.String(), w.layer)
+			faults.add(w.short(w.name), t.Type.String(), w.layer)
 		default:
 			if err := checkShape(t, w.dims()); err != nil {
 				return err
@@ -143,6 +195,11 @@ func (p *Plan) start(n int) {
 func (p *Plan) add(t Tensor) {
 	p.byName[t.Name] = len(p.Tensors)
 	p.Tensors = append(p.Tensors, t)
+}
+
+// short is a GGUF name without the layer's prefix.
+func (w *want) short(name string) string {
+	return strings.TrimPrefix(name, fmt.Sprintf("blk.%d.", w.layer))
 }
 
 // dims are the extents of the tensor in a GGUF: columns first.
@@ -179,7 +236,7 @@ func fusedExperts(h *gguf.Header, w *want) *gguf.Tensor {
 func (p *Plan) planFused(w *want, t *gguf.Tensor, faults *faultList) error {
 	if !w.role.accepts(t.Type) {
 		if w.expert == "gate_proj" {
-			faults.add(t.Name, t.Type.String(), w.layer)
+			faults.add(w.short(t.Name), t.Type.String(), w.layer)
 		}
 		return nil
 	}
@@ -199,7 +256,7 @@ func checkShape(t *gguf.Tensor, want []uint64) error {
 	if slices.Equal(trimOnes(t.Dims), trimOnes(want)) {
 		return nil
 	}
-	return fmt.Errorf("unexpected shape for %s: %s, expected %s", t.Name, shape(t.Dims), shape(want))
+	return fmt.Errorf("unexpected shape for %s: %s, expected %s", t.Name, extentsOf(t.Dims), extentsOf(want))
 }
 
 func trimOnes(dims []uint64) []uint64 {
@@ -209,8 +266,8 @@ func trimOnes(dims []uint64) []uint64 {
 	return dims
 }
 
-// shape prints extents as rows and columns: the slowest first.
-func shape(dims []uint64) string {
+// extentsOf prints the extents of a GGUF as rows and columns: the slowest first.
+func extentsOf(dims []uint64) string {
 	texts := make([]string, len(dims))
 	for i, d := range dims {
 		texts[len(dims)-1-i] = fmt.Sprint(d)

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"splash/dequant"
@@ -13,19 +14,24 @@ const (
 	rotationBlock  = 1024
 )
 
-// rotationKeys are the keys of a rotation (formats.md 6.2), with the values that the engine runs; nil where the value is
-// the file's.
-var rotationKeys = map[string]any{
-	"version":              int64(1),
-	"block_size":           int64(rotationBlock),
-	"transform":            "normalized-sylvester-walsh-hadamard",
-	"axis":                 "input-last-dimension",
-	"sign_mode":            "explicit",
-	"gdn_v_grouped":        nil, // checked apart: its refusal says more
-	"weight_names":         nil,
-	"inverse_weight_names": nil,
-	"sign_widths":          nil,
-	"sign_values":          nil,
+// A rotationKey is a key of a rotation (formats.md 6.2), with the value that the engine runs; nil where the value is the
+// file's, or has a refusal of its own.
+type rotationKey struct {
+	key  string
+	want any
+}
+
+var rotationKeys = [...]rotationKey{
+	{"version", int64(1)},
+	{"block_size", int64(rotationBlock)},
+	{"transform", "normalized-sylvester-walsh-hadamard"},
+	{"axis", "input-last-dimension"},
+	{"sign_mode", "explicit"},
+	{"gdn_v_grouped", nil},
+	{"weight_names", nil},
+	{"inverse_weight_names", nil},
+	{"sign_widths", nil},
+	{"sign_values", nil},
 }
 
 // rotate reads the header's rotation, holds it to the plan, and gives the rotated tensors their signs. A header without
@@ -38,7 +44,7 @@ func (p *Plan) rotate(h *gguf.Header) error {
 			continue
 		}
 		found++
-		if _, ok := rotationKeys[key]; !ok {
+		if !slices.ContainsFunc(rotationKeys[:], func(k rotationKey) bool { return k.key == key }) {
 			return fmt.Errorf("this rotation is not one the engine runs: unknown key %s", plain(h.Keys[i].Key))
 		}
 	}
@@ -57,20 +63,23 @@ func (p *Plan) rotate(h *gguf.Header) error {
 
 // checkRotation holds the parameters to the one transform the engine runs.
 func checkRotation(h *gguf.Header) error {
-	for _, key := range [...]string{"version", "block_size", "transform", "axis", "sign_mode"} {
-		want := rotationKeys[key]
+	for _, k := range rotationKeys {
+		if k.want == nil {
+			continue
+		}
 		var found any
 		var ok bool
-		if _, isString := want.(string); isString {
-			found, ok = h.String(rotationPrefix + key)
+		if _, isString := k.want.(string); isString {
+			found, ok = h.String(rotationPrefix + k.key)
 		} else {
-			found, ok = h.Int(rotationPrefix + key)
+			found, ok = h.Int(rotationPrefix + k.key)
 		}
 		if !ok {
-			return fmt.Errorf("this rotation is not one the engine runs: %s%s missing (expected %v)", rotationPrefix, key, want)
+			found = "missing"
 		}
-		if found != want {
-			return fmt.Errorf("this rotation is not one the engine runs: %s%s %s (expected %v)", rotationPrefix, key, plain(fmt.Sprint(found)), want)
+		if found != k.want {
+			return fmt.Errorf("this rotation is not one the engine runs: %s%s %s (expected %v)",
+				rotationPrefix, k.key, plain(fmt.Sprint(found)), k.want)
 		}
 	}
 	if grouped, _ := h.Bool(rotationPrefix + "gdn_v_grouped"); !grouped {

@@ -130,12 +130,26 @@ func OpenDir(dir string) (*Checkpoint, error) {
 }
 
 // OpenIndexed opens the shards that the directory's model.safetensors.index.json names, or, without one, its
-// model.safetensors.
-func OpenIndexed(dir string) (*Checkpoint, error) {
+// model.safetensors; and of the files beside, those that exist.
+func OpenIndexed(dir string, beside ...string) (*Checkpoint, error) {
+	files, err := indexed(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range beside {
+		if _, err := os.Stat(path); err == nil {
+			files = append(files, path)
+		}
+	}
+	return Open(files...)
+}
+
+// indexed lists a directory's shards by its index.
+func indexed(dir string) ([]string, error) {
 	path := filepath.Join(dir, "model.safetensors.index.json")
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return Open(filepath.Join(dir, "model.safetensors"))
+		return []string{filepath.Join(dir, "model.safetensors")}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -152,7 +166,7 @@ func OpenIndexed(dir string) (*Checkpoint, error) {
 			return nil, fmt.Errorf("%s: checkpoint has missing or unsupported shards: %w", path, err)
 		}
 	}
-	return Open(files...)
+	return files, nil
 }
 
 // Close unmaps the files.
