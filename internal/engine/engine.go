@@ -5,11 +5,13 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"splash/internal/model"
+	"splash/oracle"
+	"splash/planner"
 )
 
 // Options are an engine's limits. A zero value takes the default.
@@ -18,6 +20,13 @@ type Options struct {
 	Lanes   int // requests decoded at once; 4
 	Chunk   int // rows of a prompt in one pass; 256
 	Queue   int // requests that may wait for a lane; 32
+
+	Proposer Proposer         // nil: a cycle is one row
+	Rows     Rows             // which proposals are verified
+	Window   int              // rows of context a draft can see; 2048
+	Vocab    int              // of the target, which proposals are held to
+	Now      func() time.Time // the budget's clock; time.Now
+	Log      func(line string)
 }
 
 func (o Options) withDefaults() Options {
@@ -29,6 +38,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Queue == 0 {
 		o.Queue = 32
+	}
+	if o.Window == 0 {
+		o.Window = planner.DraftWindow
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	return o
 }
@@ -57,11 +72,27 @@ type Engine struct {
 	wake    chan struct{} // holds one signal that there may be work
 	done    chan struct{}
 
-	active []*Stream // of the loop alone, as what follows
-	pass   model.Pass
-	taken  []*Stream // the stream of each segment of pass
-	turn   int       // the stream whose prompt comes first in the next pass
-	sample sampler
+	active     []*Stream // of the loop alone, as what follows
+	pass       model.Pass
+	taken      []*Stream // the stream of each segment of pass
+	turn       int       // the stream whose prompt comes first in the next pass
+	prefilling bool      // pass holds rows of prompts
+	sample     sampler
+
+	proposer   Proposer
+	context    model.Pass  // the rows kept of pass
+	drafting   []DraftLane // the lanes that a block is drafted for
+	drafted    []*Stream   // their streams
+	rows       []int       // that are verified of each
+	limits     []int
+	confidence [][]float64
+	budget     *oracle.Budget
+	stall      oracle.StallLog
+
+	speculation struct {
+		sync.Mutex
+		Speculation
+	}
 
 	stats counters
 }
@@ -89,6 +120,7 @@ func newEngine(net model.Network, o Options) *Engine {
 	return &Engine{
 		net: net, backend: net.Backend(), o: o,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
+		proposer: o.Proposer, context: model.Pass{Kind: model.ContextPass}, budget: oracle.NewBudget(),
 	}
 }
 
@@ -238,83 +270,4 @@ func (e *Engine) endAll(err error) {
 		s.end(Cancelled, err)
 	}
 	e.waiting = nil
-}
-
-// step runs one pass: a row of every lane that decodes, and a chunk of the prompts of those that do not yet.
-func (e *Engine) step() {
-	e.build()
-	err := e.forward()
-	e.stats.passes.Add(1)
-	if err != nil {
-		for _, s := range e.taken {
-			e.finish(s, Failed, err)
-		}
-		e.compact()
-		return
-	}
-	output := 0
-	for i, s := range e.taken {
-		seg := &e.pass.Segments[i]
-		s.advance(len(seg.Tokens))
-		if seg.Outputs == 0 {
-			continue
-		}
-		e.choose(s, e.net.Logits(output))
-		output += seg.Outputs
-	}
-	e.compact()
-}
-
-// forward runs the pass; a panic of the backend fails the pass and its requests, not the process.
-func (e *Engine) forward() (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("engine: the pass failed: %v", p)
-		}
-	}()
-	return e.net.Forward(&e.pass)
-}
-
-// build makes the next pass. Prompts share what rows a chunk leaves, starting with another one every time.
-func (e *Engine) build() {
-	e.pass.Segments, e.taken = e.pass.Segments[:0], e.taken[:0]
-	for _, s := range e.active {
-		if s.decoding() {
-			e.add(s, s.anchor[:], 1)
-		}
-	}
-	left := e.o.Chunk
-	e.turn++
-	for i := range e.active {
-		s := e.active[(e.turn+i)%len(e.active)]
-		if s.decoding() || left == 0 {
-			continue
-		}
-		chunk := s.prompt[s.at:min(len(s.prompt), s.at+left)]
-		left -= len(chunk)
-		outputs := 0
-		if s.at+len(chunk) == len(s.prompt) {
-			outputs = 1
-		}
-		e.add(s, chunk, outputs)
-		e.stats.prompt.Add(int64(len(chunk)))
-	}
-}
-
-func (e *Engine) add(s *Stream, tokens []int32, outputs int) {
-	e.pass.Segments = append(e.pass.Segments, model.Segment{Lane: s.lane, Tokens: tokens, Outputs: outputs})
-	e.taken = append(e.taken, s)
-}
-
-// choose takes the stream's next token from its logits.
-func (e *Engine) choose(s *Stream, logits []float32) {
-	token, err := e.sample.next(s, logits)
-	if err != nil {
-		e.finish(s, Failed, err)
-		return
-	}
-	e.stats.output.Add(1)
-	if why := s.accept(token); why != running {
-		e.finish(s, why, nil)
-	}
 }

@@ -19,18 +19,17 @@ import (
 // fake is a network whose logits are a hash of every token its lane has seen, so that a row computed in the wrong lane, at
 // the wrong index or twice changes the text.
 type fake struct {
-	vocab         int
-	lanes         map[model.Lane]uint64
-	lengths       map[model.Lane]int
-	logits        [][]float32
-	outputs       int
-	maxRows       int
-	fail          func(p *model.Pass) error
-	nan           bool
+	vocab   int
+	history map[model.Lane][]uint64 // a hash after each row
+	logits  [][]float32
+	outputs int
+	maxRows int
+	fail    func(p *model.Pass) error
+	nan     bool
 }
 
 func newFake(vocab int) *fake {
-	return &fake{vocab: vocab, lanes: map[model.Lane]uint64{}, lengths: map[model.Lane]int{}, maxRows: 1 << 20}
+	return &fake{vocab: vocab, history: map[model.Lane][]uint64{}, maxRows: 1 << 20}
 }
 
 func (f *fake) Backend() model.Backend { return fakeBackend{fake: f} }
@@ -41,16 +40,22 @@ type fakeBackend struct {
 	*fake
 }
 
+func (f fakeBackend) Rollback(l model.Lane, n int) error {
+	h := f.history[l]
+	f.history[l] = h[:len(h)-n]
+	return nil
+}
+
 func (f fakeBackend) NewLane() (model.Lane, error) {
 	for l := model.Lane(0); ; l++ {
-		if _, ok := f.lanes[l]; !ok {
-			f.lanes[l], f.lengths[l] = 1, 0
+		if _, ok := f.history[l]; !ok {
+			f.history[l] = []uint64{1}
 			return l, nil
 		}
 	}
 }
 
-func (f fakeBackend) FreeLane(l model.Lane) { delete(f.lanes, l); delete(f.lengths, l) }
+func (f fakeBackend) FreeLane(l model.Lane) { delete(f.history, l) }
 
 func (f *fake) Forward(p *model.Pass) error {
 	if f.fail != nil {
@@ -61,16 +66,15 @@ func (f *fake) Forward(p *model.Pass) error {
 	f.outputs = 0
 	rows := 0
 	for _, s := range p.Segments {
-		h := f.lanes[s.Lane]
+		h := f.history[s.Lane][len(f.history[s.Lane])-1]
 		for i, t := range s.Tokens {
 			h = h*6364136223846793005 + uint64(t) + 1442695040888963407
 			rows++
+			f.history[s.Lane] = append(f.history[s.Lane], h)
 			if i >= len(s.Tokens)-s.Outputs {
 				f.fill(h)
 			}
 		}
-		f.lanes[s.Lane] = h
-		f.lengths[s.Lane] += len(s.Tokens)
 	}
 	if rows > f.maxRows {
 		return errors.New("too many rows")
@@ -96,6 +100,8 @@ func (f *fake) fill(h uint64) {
 
 func (f *fake) Logits(i int) []float32     { return f.logits[i] }
 func (f *fake) Tap(tap, row int) []float32 { return nil }
+
+func (f *fake) Ends() (table, head model.Matrix, taps []model.Buffer) { return 0, 0, nil }
 
 // text runs a request alone on a fresh engine.
 func text(t *testing.T, r Request) []int32 {
@@ -171,8 +177,8 @@ func TestRequestsDoNotTouch(t *testing.T) {
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("chunk %d: %s", chunk, d)
 		}
-		if len(f.lanes) != 0 {
-			t.Errorf("chunk %d: %d lanes left", chunk, len(f.lanes))
+		if len(f.history) != 0 {
+			t.Errorf("chunk %d: %d lanes left", chunk, len(f.history))
 		}
 	}
 }
@@ -356,7 +362,8 @@ func TestSampler(t *testing.T) {
 		}
 		policy.Penalize(wide, request.Prompt, output)
 		want := oracle.Draw(policy.Target(wide), oracle.Uniform(request.Seed, 1))
-		got, err := p.next(s, logits)
+		s.uniforms[oracle.DrawCorrection] = oracle.Uniform(request.Seed, 1)
+		got, _, err := p.verify(s, logits, 0, true)
 		if err != nil || got != want {
 			t.Fatalf("drew %d (%v), the formula %d: %+v of %v", got, err, want, policy, logits)
 		}

@@ -17,21 +17,29 @@ type sampler struct {
 	kept   []oracle.Weighted
 }
 
-// next chooses the stream's next token.
-func (p *sampler) next(s *Stream, logits []float32) (int32, error) {
+// verify chooses the stream's token by row j of a cycle. agreed says that it is the row's proposal and the next row is to
+// be looked at; the last row's is the target's own.
+func (p *sampler) verify(s *Stream, logits []float32, j int, last bool) (token int32, agreed bool, err error) {
 	policy := &s.request.Policy
 	if s.counts != nil {
 		logits = p.penalize(s, logits)
 	}
 	best := oracle.Argmax(logits)
 	if top := float64(logits[best]); math.IsNaN(top) || math.IsInf(top, 0) {
-		return 0, ErrNotFinite
+		return 0, false, ErrNotFinite
 	}
 	if policy.Temperature == 0 {
-		return int32(best), nil
+		return int32(best), !last && s.walk.Tokens[j] == int32(best), nil
 	}
-	s.draws++
-	return oracle.Draw(p.target(policy, logits, best), oracle.Uniform(s.request.Seed, s.draws)), nil
+	weights := p.target(policy, logits, best)
+	if last {
+		return oracle.Draw(weights, s.uniforms[oracle.DrawCorrection]), false, nil
+	}
+	proposal := s.proposal(j)
+	if proposal.Accepts(weights, s.uniforms[oracle.DrawAccept+j]) {
+		return proposal.Token, true, nil
+	}
+	return oracle.Draw(proposal.Residual(weights), s.uniforms[oracle.DrawCorrection]), false, nil
 }
 
 // penalize is Policy.Penalize on a copy of the logits, with the counts that the stream keeps.

@@ -60,12 +60,16 @@ type Stream struct {
 	// Of the engine's loop alone.
 	prompt   []int32
 	lane     model.Lane
-	at       int      // tokens of the prompt that are in the lane
-	anchor   [1]int32 // the last token chosen, not in the lane yet
+	at       int   // tokens of the prompt that are in the lane
+	anchor   int32 // the last token chosen, not in the lane yet
 	chosen   int
 	limit    int
 	request  Request
-	draws    uint64
+	cycles   uint64
+	uniforms [oracle.Draws]float64
+	walk     oracle.Walk     // the cycle's proposals
+	slots    []int32         // the candidates each was drawn from
+	inputs   []int32         // the rows the target verifies: the anchor, and proposals
 	counts   map[int32]int32 // of output tokens, where penalties need them
 	seen     []int32         // distinct tokens of prompt and output, likewise
 	finished bool
@@ -85,6 +89,9 @@ func newStream(ctx context.Context, r Request, contextSize int) *Stream {
 	}
 	if s.limit == 0 {
 		s.limit = contextSize - len(r.Prompt)
+	}
+	if r.Policy.Temperature > 0 {
+		s.uniforms[oracle.DrawCorrection] = oracle.FirstUniform(r.Seed)
 	}
 	s.timing.Submitted = time.Now()
 	return s
@@ -152,12 +159,38 @@ func (s *Stream) note(t int32, n int32) {
 
 func (s *Stream) decoding() bool { return s.at >= len(s.prompt) }
 
-// advance says that n more rows are in the lane.
-func (s *Stream) advance(n int) { s.at += n }
+// begin starts a cycle of one row, the anchor.
+func (s *Stream) begin() {
+	if s.request.Policy.Temperature > 0 {
+		oracle.CycleUniforms(&s.uniforms, s.request.Seed, s.cycles)
+	}
+	s.cycles++
+	s.inputs = append(s.inputs[:0], s.anchor)
+}
+
+func (s *Stream) draftLane() DraftLane {
+	return DraftLane{
+		Lane: s.lane, Anchor: s.anchor, Temperature: s.request.Policy.Temperature, Uniforms: &s.uniforms,
+		Walk: &s.walk, Candidates: &s.slots,
+	}
+}
+
+// proposal is what a sampled walk proposes at position j.
+func (s *Stream) proposal(j int) oracle.Proposal {
+	k := len(s.slots) / oracle.Proposals
+	return oracle.Proposal{Token: s.walk.Tokens[j], Candidates: s.slots[j*k : (j+1)*k], Q: s.walk.Q[j*k : (j+1)*k]}
+}
+
+// propose gives the cycle so many rows in all.
+func (s *Stream) propose(rows, vocab int) {
+	for _, token := range s.walk.Tokens[:rows-1] {
+		s.inputs = append(s.inputs, oracle.VerifyInput(token, vocab))
+	}
+}
 
 // accept takes the chosen token and says whether it is the last.
 func (s *Stream) accept(token int32) Reason {
-	s.anchor[0] = token
+	s.anchor = token
 	s.chosen++
 	if s.counts != nil {
 		s.note(token, 1)

@@ -3,6 +3,8 @@ package model
 import (
 	"fmt"
 
+	"splash/dequant"
+	"splash/oracle"
 	"splash/planner"
 )
 
@@ -18,8 +20,6 @@ type Draft struct {
 	hiddenNorm, norm   Vector
 	layers             []draftLayer
 	selector           Matrix
-	Predecessors       Matrix // codebooks of the selector, which runs where the proposals are chosen
-	Successors         Matrix
 	tapRows, hidden    Buffer
 	x, a, c, y, kernel Buffer
 	q, k, v, o, wide   Buffer
@@ -49,6 +49,43 @@ type DraftSource struct {
 	Unrounded bool
 }
 
+// Selector is the draft's selector of candidates. It runs on the host, on the codebooks in place.
+func (s *DraftSource) Selector() (oracle.Selector, error) {
+	a, err := s.codebook("candidate_selector.predecessor_codebook")
+	if err != nil {
+		return oracle.Selector{}, err
+	}
+	b, err := s.codebook("candidate_selector.successor_codebook")
+	return oracle.Selector{Predecessor: a, Successor: b}, err
+}
+
+func (s *DraftSource) codebook(name string) (oracle.Matrix, error) {
+	t := s.tensor(name)
+	if t == nil {
+		return nil, fmt.Errorf("model: the draft has no %s", name)
+	}
+	m, err := s.Weights.Matrices(t)
+	if err != nil {
+		return nil, err
+	}
+	return &codebook{m[0], make([]float32, m[0].Cols)}, nil
+}
+
+// A codebook is a stored matrix whose rows one goroutine reads.
+type codebook struct {
+	stored dequant.Matrix
+	row    []float32
+}
+
+func (c *codebook) Dims() (rows, cols int) { return c.stored.Rows, c.stored.Cols }
+
+func (c *codebook) Row(dst []float64, i int) {
+	c.stored.DecodeRow(c.row, i)
+	for j, v := range c.row {
+		dst[j] = float64(v)
+	}
+}
+
 func (s *DraftSource) tensor(name string) *planner.Tensor {
 	for i := range s.Tensors {
 		if t := s.Tensors[i]; t.Name == name {
@@ -72,9 +109,7 @@ func NewDraft(target Network, s DraftSource) (*Draft, error) {
 	d := &Draft{
 		b: target.Backend(), eps: p.Epsilon, table: table, head: head, mask: None, taps: taps,
 		fc: l.matrix("fc.weight"), hiddenNorm: l.vector("hidden_norm.weight"), norm: l.vector("norm.weight"),
-		selector:     l.matrix("candidate_selector.hidden_projection.weight"),
-		Predecessors: l.matrix("candidate_selector.predecessor_codebook"),
-		Successors:   l.matrix("candidate_selector.successor_codebook"),
+		selector: l.matrix("candidate_selector.hidden_projection.weight"),
 	}
 	if s.tensor("mask_embedding") != nil {
 		d.mask = l.vector("mask_embedding")

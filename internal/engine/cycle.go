@@ -1,0 +1,262 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"splash/internal/model"
+	"splash/oracle"
+)
+
+// Rows says which of a drafted block's rows the target verifies.
+type Rows int
+
+const (
+	AllRows    Rows = iota // every row a lane may still keep
+	BudgetRows             // those whose expected tokens are worth what they cost (draft.md 9)
+)
+
+// step runs one cycle: a block of every lane that decodes, as far as it is verified, and a chunk of the prompts of those
+// that do not yet, in one pass of the target.
+func (e *Engine) step() {
+	began := e.o.Now()
+	err := e.draft()
+	if err == nil {
+		e.build()
+		err = e.forward(func() error { return e.net.Forward(&e.pass) })
+		e.stats.passes.Add(1)
+	}
+	if err != nil {
+		e.fail(err)
+		return
+	}
+	output := 0
+	e.context.Segments = e.context.Segments[:0]
+	for i, s := range e.taken {
+		seg := &e.pass.Segments[i]
+		kept := len(seg.Tokens)
+		if seg.Outputs > 0 {
+			kept = e.accept(s, output, len(seg.Tokens))
+			output += seg.Outputs
+		}
+		if !s.finished {
+			e.commit(s, seg, kept)
+		}
+	}
+	if e.proposer != nil && len(e.context.Segments) > 0 {
+		if err := e.forward(func() error { return e.proposer.Commit(&e.context) }); err != nil {
+			e.fail(err)
+		}
+	}
+	e.observe(e.o.Now().Sub(began))
+	e.compact()
+}
+
+// fail ends every request of the pass with its error.
+func (e *Engine) fail(err error) {
+	for _, s := range e.active {
+		e.finish(s, Failed, err)
+	}
+	e.compact()
+}
+
+// forward runs work of the backend; a panic there fails the pass and its requests, not the process.
+func (e *Engine) forward(work func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("engine: the pass failed: %v", p)
+		}
+	}()
+	return work()
+}
+
+// draft starts a cycle for the lanes that decode: proposals, and how many rows of each are verified.
+func (e *Engine) draft() error {
+	e.drafting, e.drafted = e.drafting[:0], e.drafted[:0]
+	for _, s := range e.active {
+		if !s.decoding() {
+			continue
+		}
+		s.begin()
+		if e.proposer != nil && s.limit-s.chosen > 1 {
+			e.drafting = append(e.drafting, s.draftLane())
+			e.drafted = append(e.drafted, s)
+		}
+	}
+	if len(e.drafting) == 0 {
+		return nil
+	}
+	if err := e.forward(func() error { return e.proposer.Propose(e.drafting) }); err != nil {
+		return err
+	}
+	e.rows, e.limits, e.confidence = e.rows[:0], e.limits[:0], e.confidence[:0]
+	for _, s := range e.drafted {
+		limit := min(oracle.CycleRows, s.limit-s.chosen)
+		e.rows, e.limits = append(e.rows, limit), append(e.limits, limit)
+		e.confidence = append(e.confidence, s.walk.Confidence)
+	}
+	if e.o.Rows == BudgetRows {
+		e.budget.Choose(e.rows, e.confidence, e.limits, false)
+	}
+	for i, s := range e.drafted {
+		s.propose(e.rows[i], e.o.Vocab)
+	}
+	return nil
+}
+
+// build makes the next pass. Prompts share what rows a chunk leaves, starting with another one every time.
+func (e *Engine) build() {
+	e.pass.Segments, e.taken, e.prefilling = e.pass.Segments[:0], e.taken[:0], false
+	for _, s := range e.active {
+		if s.decoding() {
+			e.add(s, s.inputs, len(s.inputs))
+		}
+	}
+	left := e.o.Chunk
+	e.turn++
+	for i := range e.active {
+		s := e.active[(e.turn+i)%len(e.active)]
+		if s.decoding() || left == 0 {
+			continue
+		}
+		chunk := s.prompt[s.at:min(len(s.prompt), s.at+left)]
+		left -= len(chunk)
+		outputs := 0
+		if s.at+len(chunk) == len(s.prompt) {
+			outputs = 1
+		}
+		e.add(s, chunk, outputs)
+		e.prefilling = true
+		e.stats.prompt.Add(int64(len(chunk)))
+	}
+}
+
+func (e *Engine) add(s *Stream, tokens []int32, outputs int) {
+	e.pass.Segments = append(e.pass.Segments, model.Segment{Lane: s.lane, Tokens: tokens, Outputs: outputs})
+	e.taken = append(e.taken, s)
+}
+
+// accept takes the tokens the target agrees to, of a stream whose rows' logits begin at output, and the target's own
+// after them. It returns how many tokens that is, which is how many of the rows are kept; for a prompt, all of them.
+func (e *Engine) accept(s *Stream, output, rows int) int {
+	prompt := !s.decoding()
+	verify := 1
+	if !prompt {
+		verify = rows
+	}
+	accepted, tokens := 0, 0
+	for j := range verify {
+		token, agreed, err := e.sample.verify(s, e.net.Logits(output+j), j, j == verify-1)
+		if err != nil {
+			e.finish(s, Failed, err)
+			return rows
+		}
+		tokens++
+		e.stats.output.Add(1)
+		why := s.accept(token)
+		if agreed {
+			accepted++
+		}
+		if why != running {
+			e.finish(s, why, nil)
+			break
+		}
+		if !agreed {
+			break
+		}
+	}
+	if prompt {
+		return rows
+	}
+	e.count(s, verify, accepted, tokens)
+	return tokens
+}
+
+// commit keeps the first rows of a stream's segment, in the target and in the draft's context.
+func (e *Engine) commit(s *Stream, seg *model.Segment, kept int) {
+	if err := e.backend.Rollback(s.lane, len(seg.Tokens)-kept); err != nil {
+		e.finish(s, Failed, err)
+		return
+	}
+	prompt := !s.decoding()
+	s.at += kept
+	// Rows of a prompt that no window can reach any more need no context.
+	if e.proposer == nil || prompt && len(s.prompt)-s.at >= e.o.Window {
+		return
+	}
+	e.context.Segments = append(e.context.Segments, model.Segment{Lane: s.lane, Tokens: seg.Tokens[:kept]})
+}
+
+// count keeps the figures of a lane's cycle, and what the budget learns from it.
+func (e *Engine) count(s *Stream, verify, accepted, retained int) {
+	e.speculation.Lock()
+	defer e.speculation.Unlock()
+	e.speculation.Counts.Add(verify, accepted, retained)
+	if verify == 1 {
+		return
+	}
+	for j := range min(accepted, retained) {
+		e.speculation.Accepted[j]++
+	}
+	if accepted < verify-1 && retained > accepted {
+		e.speculation.Rejected[accepted]++
+	}
+	e.speculation.Histogram[accepted]++
+	e.budget.Labels.AddCycle(s.walk.Confidence, verify, accepted, retained)
+}
+
+// observe gives the budget a cycle's time. Cycles that share their pass with prompts say nothing of a row's cost.
+func (e *Engine) observe(took time.Duration) {
+	if len(e.drafted) == 0 {
+		return
+	}
+	e.speculation.Lock()
+	defer e.speculation.Unlock()
+	e.speculation.Cycles++
+	e.budget.EndCycle()
+	if e.prefilling || e.o.Rows != BudgetRows {
+		return
+	}
+	rows := 0
+	for _, r := range e.rows {
+		rows += r
+	}
+	ms := float64(took) / float64(time.Millisecond)
+	counted := e.budget.Line(len(e.drafted), false).Observe(rows, ms)
+	if line, ok := e.stall.Note(e.o.Now(), ms, rows, counted); ok && e.o.Log != nil {
+		e.o.Log(line)
+	}
+}
+
+// Speculation returns the figures of the cycles so far.
+func (e *Engine) Speculation() Speculation {
+	e.speculation.Lock()
+	defer e.speculation.Unlock()
+	s := e.speculation.Speculation
+	s.Model, s.Labels, s.Refits = e.budget.Model, len(e.budget.Labels.Labels()), e.budget.Refits
+	s.Lines = slices.Clone(e.budget.Lines())
+	return s
+}
+
+// A Speculation is what the cycles of an engine came to.
+type Speculation struct {
+	Cycles             int // with a draft
+	Counts             oracle.SpeculationCounts
+	Accepted, Rejected [oracle.Proposals]int // verified proposals by position
+	Histogram          [oracle.CycleRows]int // lane cycles by accepted proposals
+	Model              oracle.AcceptanceModel
+	Labels, Refits     int
+	Lines              []oracle.CostLine
+}
+
+// poorCycles and poorShare say when a draft is of no use: under this share of proposals accepted in so many cycles.
+const (
+	poorCycles = 256
+	poorShare  = 0.02
+)
+
+// Poor reports a draft whose proposals the target does not take: that of another model, as a rule.
+func (s *Speculation) Poor() bool {
+	return s.Cycles >= poorCycles && s.Counts.AcceptanceRate() < poorShare
+}
