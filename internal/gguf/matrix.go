@@ -86,7 +86,8 @@ func (h *Header) checkScale(s *Tensor) error {
 	}
 	file := h.Part(s.Part).Name
 	if rest, ok := strings.CutSuffix(stem, weightSuffix); ok {
-		return fmt.Errorf("%s: tensor %s is not read; the scale of %s is spelled %s", file, quote(s.Name), plain(stem), plain(rest+suffix))
+		return fmt.Errorf("%s: tensor %s is not read; the scale of %s is spelled %s",
+			file, quote(s.Name), plain(stem), plain(rest+suffix))
 	}
 	weight := h.Tensor(stem + weightSuffix)
 	if weight == nil {

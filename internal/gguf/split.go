@@ -44,7 +44,8 @@ func Join(parts []*Header) (*Header, error) {
 	first := parts[0]
 	if len(parts) == 1 {
 		if count, ok := first.Uint(keySplitCount); ok && count > 1 {
-			return nil, fmt.Errorf("%s: an incomplete split: key %s is %d, found this file alone", first.Name, quote(keySplitCount), count)
+			return nil, fmt.Errorf("%s: an incomplete split: key %s is %d, found this file alone",
+				first.Name, quote(keySplitCount), count)
 		}
 		return first, nil
 	}
@@ -58,7 +59,8 @@ func Join(parts []*Header) (*Header, error) {
 		joined.Size += part.Size
 		for _, t := range part.Tensors {
 			if at, ok := joined.tensors[t.Name]; ok {
-				return nil, fmt.Errorf("%s: tensor %s is in %s too", part.Name, quote(t.Name), parts[joined.Tensors[at].Part].Name)
+				return nil, fmt.Errorf("%s: tensor %s is in %s too",
+					part.Name, quote(t.Name), parts[joined.Tensors[at].Part].Name)
 			}
 			t.Part = i
 			joined.tensors[t.Name] = len(joined.Tensors)
@@ -76,18 +78,22 @@ func Join(parts []*Header) (*Header, error) {
 func checkPart(h *Header, place, parts int) error {
 	if kv := h.Key(keySplitNo); kv != nil {
 		if kv.Type != TypeUint16 && kv.Type != TypeUint32 {
-			return fmt.Errorf("%s: key %s is of type %s; uint16 and uint32 are accepted", h.Name, quote(keySplitNo), kv.Type)
+			return fmt.Errorf("%s: key %s is of type %s; uint16 and uint32 are accepted",
+				h.Name, quote(keySplitNo), kv.Type)
 		}
 		if no := integer(kv.Type, kv.data); no != uint64(place) {
-			return fmt.Errorf("%s: key %s is %d; this is part %d of %d, so %d is accepted", h.Name, quote(keySplitNo), no, place+1, parts, place)
+			return fmt.Errorf("%s: key %s is %d; this is part %d of %d, so %d is accepted",
+				h.Name, quote(keySplitNo), no, place+1, parts, place)
 		}
 	} else if place > 0 {
-		return fmt.Errorf("%s: key %s is missing; part %d of %d states %d", h.Name, quote(keySplitNo), place+1, parts, place)
+		return fmt.Errorf("%s: key %s is missing; part %d of %d states %d",
+			h.Name, quote(keySplitNo), place+1, parts, place)
 	}
 	count, ok := h.Uint(keySplitCount)
 	switch {
 	case !ok && (place == 0 || h.Key(keySplitCount) != nil):
-		return fmt.Errorf("%s: key %s is missing or no integer; the split has %d parts", h.Name, quote(keySplitCount), parts)
+		return fmt.Errorf("%s: key %s is missing or no integer; the split has %d parts",
+			h.Name, quote(keySplitCount), parts)
 	case ok && count != uint64(parts):
 		return fmt.Errorf("%s: key %s is %d; the split has %d parts", h.Name, quote(keySplitCount), count, parts)
 	}
@@ -98,11 +104,14 @@ func checkTotal(first *Header, tensors, parts int) error {
 	stated, ok := first.Uint(keySplitTensors)
 	switch {
 	case tensors > maxTensors:
-		return fmt.Errorf("%s: the %d parts hold %d tensors; at most %d are accepted", first.Name, parts, tensors, maxTensors)
+		return fmt.Errorf("%s: the %d parts hold %d tensors; at most %d are accepted",
+			first.Name, parts, tensors, maxTensors)
 	case !ok:
-		return fmt.Errorf("%s: key %s is missing or no integer; the %d parts hold %d tensors", first.Name, quote(keySplitTensors), parts, tensors)
+		return fmt.Errorf("%s: key %s is missing or no integer; the %d parts hold %d tensors",
+			first.Name, quote(keySplitTensors), parts, tensors)
 	case stated != uint64(tensors):
-		return fmt.Errorf("%s: key %s is %d; the %d parts hold %d tensors", first.Name, quote(keySplitTensors), stated, parts, tensors)
+		return fmt.Errorf("%s: key %s is %d; the %d parts hold %d tensors",
+			first.Name, quote(keySplitTensors), stated, parts, tensors)
 	}
 	return nil
 }
@@ -151,7 +160,8 @@ func partsIn(folder string, files []string, name string, parts int) ([]string, e
 	for part := 1; part <= parts; part++ {
 		file := PartName(name, part, parts)
 		if !there[file] {
-			return nil, fmt.Errorf("%s: part %d of %d of the split %s is missing", filepath.Join(folder, file), part, parts, quote(name))
+			return nil, fmt.Errorf("%s: part %d of %d of the split %s is missing",
+				filepath.Join(folder, file), part, parts, quote(name))
 		}
 		paths = append(paths, filepath.Join(folder, file))
 	}
