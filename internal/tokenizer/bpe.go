@@ -10,7 +10,7 @@ import "unicode/utf8"
 //   - mergeWindows runs mergeLong on windows of a piece and joins the results where that is provably the same.
 
 const (
-	maxShort  = 40       // bytes of a piece for mergeShort
+	maxShort  = 48       // bytes of a piece for mergeShort
 	maxWindow = 16 << 10 // bytes of a piece for mergeLong, unless the windows do not join
 )
 

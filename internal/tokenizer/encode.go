@@ -63,15 +63,13 @@ func (t *Tokenizer) appendPiece(dst []int32, piece string, w *workspace) []int32
 	if len(piece) > maxCached {
 		return t.appendUncached(dst, piece, w)
 	}
-	slot := t.pieces.slot(piece)
-	if e := slot.Load(); e != nil && e.is(piece) {
+	set := t.pieces.set(piece)
+	if e := set.find(piece); e != nil {
 		return append(dst, e.ids[:e.tokens]...)
 	}
 	start := len(dst)
 	dst = t.appendUncached(dst, piece, w)
-	if e := newCached(piece, dst[start:]); e != nil {
-		slot.Store(e)
-	}
+	set.put(piece, dst[start:])
 	return dst
 }
 
@@ -86,17 +84,20 @@ func (t *Tokenizer) appendUncached(dst []int32, piece string, w *workspace) []in
 }
 
 const (
-	maxCached    = 30 // bytes of a piece, with their number in 31
+	maxCached    = 30 // bytes of a piece
 	cachedTokens = 8  // tokens of a piece
-	cacheSlots   = 1 << 14
+	cacheSets    = 1 << 13
 )
 
-// A pieceCache remembers the tokens of short pieces, which come again and again in text: at most one piece for a slot, the
-// last that hashed there. It takes at most cacheSlots * 72 bytes.
+// A pieceCache remembers the tokens of short pieces, which come again and again in text: of the pieces that hash to one
+// set, the last two that were not there. It takes at most cacheSets * 2 * 72 bytes and as many pointers.
 type pieceCache struct {
-	seed  maphash.Seed
-	slots [cacheSlots]atomic.Pointer[cachedPiece]
+	seed maphash.Seed
+	sets [cacheSets]cacheSet
 }
+
+// A cacheSet is written without a lock: at worst a piece is lost.
+type cacheSet [2]atomic.Pointer[cachedPiece]
 
 // A cachedPiece never changes once it is in the cache.
 type cachedPiece struct {
@@ -105,19 +106,27 @@ type cachedPiece struct {
 	ids            [cachedTokens]int32
 }
 
-func (c *pieceCache) slot(piece string) *atomic.Pointer[cachedPiece] {
-	return &c.slots[maphash.String(c.seed, piece)%cacheSlots]
+func (c *pieceCache) set(piece string) *cacheSet {
+	return &c.sets[maphash.String(c.seed, piece)%cacheSets]
 }
 
-// newCached returns the entry of a piece, or nil if it has too many tokens.
-func newCached(piece string, ids []int32) *cachedPiece {
+func (s *cacheSet) find(piece string) *cachedPiece {
+	for i := range s {
+		if e := s[i].Load(); e != nil && string(e.text[:e.length]) == piece {
+			return e
+		}
+	}
+	return nil
+}
+
+// put remembers a piece unless it has too many tokens.
+func (s *cacheSet) put(piece string, ids []int32) {
 	if len(ids) > cachedTokens {
-		return nil
+		return
 	}
 	e := &cachedPiece{length: uint8(len(piece)), tokens: uint8(len(ids))}
 	copy(e.text[:], piece)
 	copy(e.ids[:], ids)
-	return e
+	s[1].Store(s[0].Load())
+	s[0].Store(e)
 }
-
-func (e *cachedPiece) is(piece string) bool { return string(e.text[:e.length]) == piece }
