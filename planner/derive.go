@@ -27,7 +27,7 @@ func deriveSizes(h *gguf.Header) (*derived, error) {
 		}
 	}
 	if d.kind == nil {
-		return nil, fmt.Errorf("unsupported GGUF model architecture: %.100s", arch)
+		return nil, fmt.Errorf("unsupported GGUF model architecture: %s", plain(arch))
 	}
 	var err error
 	get := func(key string) int {
@@ -81,7 +81,7 @@ func predictionLayers(h *gguf.Header, arch string, blocks int) (int, error) {
 	}
 	n, ok := h.Int(key)
 	if !ok || n < 0 || n >= int64(blocks) {
-		return 0, fmt.Errorf("invalid GGUF MTP layer count: %s %v, of %s.block_count %d", key, kv.Value(), arch, blocks)
+		return 0, fmt.Errorf("invalid GGUF MTP layer count: %s %s, of %s.block_count %d", key, plain(fmt.Sprint(kv.Value())), arch, blocks)
 	}
 	return int(n), nil
 }

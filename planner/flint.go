@@ -107,9 +107,12 @@ func (r *rules) size(key string, most, unit int64) int {
 	if ok && v > 0 && v <= most && v%unit == 0 {
 		return int(v)
 	}
-	if unit > 1 {
+	switch {
+	case unit > 1 && v > most:
+		r.broken(key, fmt.Sprintf("a multiple of %d up to %d", unit, most))
+	case unit > 1:
 		r.broken(key, fmt.Sprintf("a multiple of %d", unit))
-	} else {
+	default:
 		r.broken(key, fmt.Sprintf("1 to %d", most))
 	}
 	return 0

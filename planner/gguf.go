@@ -96,7 +96,7 @@ func (p *Plan) fromHeader(h *gguf.Header, d *derived) error {
 	l := &p.Layout
 	switch l.Arch {
 	case HyperMoE:
-		return readPLE(h, d.kind.gguf+".", &l.PLE)
+		return readPLE(h, d.kind.gguf+".", l.Vocab, &l.PLE)
 	case FlintMoE:
 		return p.flint(h)
 	}
@@ -122,7 +122,7 @@ func (p *Plan) flint(h *gguf.Header) error {
 			continue
 		}
 		if strings.HasPrefix(rest, "exp_probs_b") {
-			return fmt.Errorf("%s is a selection bias; Flint's router has none", name)
+			return fmt.Errorf("%s is a selection bias; Flint's router has none", plain(name))
 		}
 		if p.Family.Open && (rest == "attn_q_norm.weight" || rest == "attn_k_norm.weight") {
 			l.Attention.QKNorm = true // the plan then wants both in every layer

@@ -2,13 +2,14 @@ package planner
 
 import (
 	"fmt"
+	"math"
 
 	"splash/internal/gguf"
 )
 
 // readPLE reads the arrays of the hashed n-gram embedding (models.md 7.4). Their values are the file's; each head's rows
 // must lie in the table.
-func readPLE(h *gguf.Header, prefix string, l *PLELayout) error {
+func readPLE(h *gguf.Header, prefix string, vocab int, l *PLELayout) error {
 	heads := (l.NGram - 1) * l.Heads
 	var err error
 	read := func(key string, n int) []uint64 {
@@ -29,13 +30,19 @@ func readPLE(h *gguf.Header, prefix string, l *PLELayout) error {
 	if err != nil {
 		return err
 	}
+	// The hash is defined by products of 63 bits.
+	for i, m := range l.Multipliers {
+		if limit := uint64(math.MaxInt64) / uint64(vocab); m > limit {
+			return fmt.Errorf("GGUF PLE metadata holds an invalid value: ple.layer_multipliers %d is %d, at most %d", i, m, limit)
+		}
+	}
 	for i := range heads {
 		if l.Vocab[i] == 0 {
 			return fmt.Errorf("GGUF PLE metadata holds an invalid value: ple.head_vocab_sizes %d is 0", i)
 		}
 		if rows := uint64(l.Rows); l.Offsets[i] > rows || l.Vocab[i] > rows-l.Offsets[i] {
-			return fmt.Errorf("a PLE head's rows lie outside per_layer_token_embd: head %d, rows %d to %d of %d",
-				i, l.Offsets[i], l.Offsets[i]+l.Vocab[i]-1, l.Rows)
+			return fmt.Errorf("a PLE head's rows lie outside per_layer_token_embd: head %d has %d rows (ple.head_vocab_sizes)"+
+				" from %d (ple.head_offsets) of %d", i, l.Vocab[i], l.Offsets[i], l.Rows)
 		}
 	}
 	return readPLETokens(h, prefix, l)
