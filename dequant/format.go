@@ -119,3 +119,11 @@ func (f *Format) String() string {
 	}
 	return f.Name
 }
+
+// Affine is the code bits and the group of an affine type, and whether t is one.
+func (t Type) Affine() (bits, group int, ok bool) {
+	if t&^0xffff != affine || Lookup(t) == nil {
+		return 0, 0, false
+	}
+	return int(t >> 8 & 0xff), int(t & 0xff), true
+}

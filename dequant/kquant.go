@@ -13,7 +13,7 @@ func decodeQ2_K(dst []float32, src []byte) {
 			var v [4][4]float32 // by run of 32 and code
 			for r := range v {
 				s := b[8*n+half+2*r]
-				scale, minimum := d*float32(int32(s&15)), dmin*float32(int32(s>>4))
+				scale, minimum := d*float32(int32(s&15)), float32(dmin*float32(int32(s>>4)))
 				for q := range v[r] {
 					v[r][q] = float32(scale*float32(int32(q))) - minimum
 				}
@@ -77,7 +77,7 @@ func decodeQ4_K(dst []float32, src []byte) {
 		for j := 0; j < 8; j += 2 {
 			s0, m0 := scaleQ4_K((*[12]byte)(b[4:]), j)
 			s1, m1 := scaleQ4_K((*[12]byte)(b[4:]), j+1)
-			s0, m0, s1, m1 = d*s0, dmin*m0, d*s1, dmin*m1
+			s0, m0, s1, m1 = d*s0, float32(dmin*m0), d*s1, float32(dmin*m1)
 			y := (*[64]float32)(dst[32*j:])
 			for p, q := range (*[32]byte)(b[16+16*j:]) {
 				y[p] = float32(s0*float32(int32(q&15))) - m0
@@ -96,7 +96,7 @@ func decodeQ5_K(dst []float32, src []byte) {
 		for j := 0; j < 8; j += 2 {
 			s0, m0 := scaleQ4_K((*[12]byte)(b[4:]), j)
 			s1, m1 := scaleQ4_K((*[12]byte)(b[4:]), j+1)
-			s0, m0, s1, m1 = d*s0, dmin*m0, d*s1, dmin*m1
+			s0, m0, s1, m1 = d*s0, float32(dmin*m0), d*s1, float32(dmin*m1)
 			y := (*[64]float32)(dst[32*j:])
 			for p, q := range (*[32]byte)(b[48+16*j:]) {
 				h := high[p] >> (j & 7)

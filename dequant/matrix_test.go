@@ -54,6 +54,15 @@ func TestFormats(t *testing.T) {
 			t.Errorf("%+v, expected %+v", f, c)
 		}
 	}
+	for _, c := range []struct {
+		t           Type
+		bits, group int
+		ok          bool
+	}{{Affine(5, 128), 5, 128, true}, {Affine(7, 64), 0, 0, false}, {NVFP4Rows, 0, 0, false}, {Q4_0, 0, 0, false}} {
+		if bits, group, ok := c.t.Affine(); bits != c.bits || group != c.group || ok != c.ok {
+			t.Errorf("%s is affine of %d bits in groups of %d: %v", c.t, bits, group, ok)
+		}
+	}
 	if len(Formats()) != 57 {
 		t.Errorf("%d formats", len(Formats()))
 	}
