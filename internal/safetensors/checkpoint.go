@@ -21,7 +21,7 @@ type Checkpoint struct {
 
 // A mapping is an opened file.
 type mapping struct {
-	path string
+	path string // empty where the bytes were in memory
 	info os.FileInfo
 	data []byte
 }
@@ -179,6 +179,9 @@ func (c *Checkpoint) Close() error {
 func closeAll(maps []mapping) error {
 	var errs []error
 	for _, m := range maps {
+		if m.path == "" {
+			continue
+		}
 		if err := munmap(m.data); err != nil {
 			errs = append(errs, fmt.Errorf("%s: unmap: %w", m.path, err))
 		}
@@ -190,6 +193,9 @@ func closeAll(maps []mapping) error {
 // size or time is another. A loader asks after it has read its tensors.
 func (c *Checkpoint) Changed() error {
 	for _, m := range c.maps {
+		if m.path == "" {
+			continue
+		}
 		now, err := os.Stat(m.path)
 		if err != nil {
 			return fmt.Errorf("%s: the file changed while it was read: %w", m.path, err)
