@@ -365,7 +365,8 @@ func TestLabelRing(t *testing.T) {
 // TestCostLine is draft.md 13.11, with further digits of the same formulas in Python.
 func TestCostLine(t *testing.T) {
 	c := oracle.NewCostLine(1, false)
-	wantNear(t, "before any cycle", []float64{c.Base, c.Row}, []float64{6, 1}, 0)
+	rows, mean := c.Mean()
+	wantNear(t, "before any cycle", []float64{c.Base, c.Row, rows, mean}, []float64{6, 1, 0, 0}, 0)
 	for i, o := range []struct {
 		rows                            int
 		ms                              float64

@@ -175,8 +175,9 @@ func DraftConvolve(dst, x, base, dynamic []float64, side, rows, group int) {
 	}
 }
 
-// Attend writes the attention of a block's queries to o. Row r sees the context positions max(0, p+r-Window+1) .. p-1
-// and every row of the block, later ones too; softmax over both together.
+// Attend writes the attention of a block's queries to o: q and o are [rows][Heads*D], k and v, the block's own, are
+// [rows][KVHeads*D], all normalized and rotated but v. Row r sees the context positions max(0, p+r-Window+1) .. p-1 of c
+// and every row of the block, later ones too; softmax over both together, scores times 1/sqrt(D).
 func (d *Draft) Attend(o, q, k, v []float64, layer, p int, c DraftCache) {
 	dim := d.dim()
 	rows := len(q) / (d.Heads * dim)
@@ -197,6 +198,7 @@ func (d *Draft) Attend(o, q, k, v []float64, layer, p int, c DraftCache) {
 				scores[i] = Dot(query, key[at:at+dim]) / math.Sqrt(float64(dim))
 			}
 			Softmax(scores)
+			clear(out)
 			for i, w := range scores {
 				for e, x := range values[i][at : at+dim] {
 					out[e] += w * x

@@ -318,6 +318,26 @@ func TestDraftHead(t *testing.T) {
 	wantNear(t, "value", v, x, 0)
 }
 
+// TestDraftAttend works one row and one head by hand: keys of the context and the block whose scores are logarithms.
+func TestDraftAttend(t *testing.T) {
+	d := &oracle.Draft{Heads: 2, KVHeads: 1, Window: 3, Freq: make([]float32, 1), Layers: make([]oracle.DraftLayer, 1)}
+	ring := d.NewDraftRing()
+	ln := math.Ln2 * math.Sqrt2 // a score of ln 2 for the query (1, 0)
+	for position, key := range []float64{math.NaN(), 2 * ln, ln, 0} {
+		k, v := ring.Context(0, position)
+		k[0], k[1], v[0], v[1] = key, 0, float64(position), 1
+	}
+	// Two rows at positions 4 and 5 see the context from 2 and from 3 on, and each other: weights 2, 1 | 4, 8.
+	q := []float64{1, 0, 0, 5, 1, 0, -1, 0}
+	k, v := []float64{2 * ln, 0, 3 * ln, 0}, []float64{10, 0, 20, 0}
+	o := []float64{7, 7, 7, 7, 7, 7, 7, 7} // written over
+	d.Attend(o, q, k, v, 0, 4, ring)
+	wantNear(t, "attention", o, []float64{
+		(2*2 + 3 + 4*10 + 8*20) / 15., 3 / 15., (2 + 3 + 10 + 20) / 4., 2 / 4.,
+		(3 + 4*10 + 8*20) / 13., 1 / 13., (3 + 10/4. + 20/8.) / (1 + 1/4. + 1/8.), 1 / (1 + 1/4. + 1/8.),
+	}, 1e-12)
+}
+
 // TestDraftWindow fills every slot that no row may read with NaN, and holds the block to one over a context without a
 // ring: row r reads the positions max(0, p+r-2047) .. p-1, in every layer, and nothing else.
 func TestDraftWindow(t *testing.T) {

@@ -3,7 +3,8 @@
 The micro draft is that of the specification (draft.md 13.1), with the generated weights of its 12.1. The pebble draft has
 the trained weights of fixtures/pebble/draft, on generated taps and embeddings.
 
-Plain Python floats (IEEE double), sums by math.fsum. Angles are rounded to single precision; nothing else is.
+Plain Python floats (IEEE double), sums by math.fsum. Angles are rounded to single precision; nothing else is. Run it in
+its own folder.
 """
 
 import json
