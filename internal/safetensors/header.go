@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"unicode/utf8"
+	"strconv"
 )
 
 // Limits of one file and of a checkpoint.
@@ -146,7 +146,7 @@ func (h *Header) tensors(s *scanner) error {
 	seen := map[string]bool{}
 	err := s.members(func(name string) error {
 		if seen[name] {
-			return fmt.Errorf("%q appears twice in the header", clip(name))
+			return fmt.Errorf("%s appears twice in the header", clip(name))
 		}
 		seen[name] = true
 		if name == "__metadata__" {
@@ -174,16 +174,17 @@ func (h *Header) tensors(s *scanner) error {
 	return nil
 }
 
-// clip shortens a name for a message.
+// clip is a name for a message: short, and quoted where it is not plainly printable.
 func clip(name string) string {
-	if len(name) <= 200 {
-		return name
+	if len(name) > 200 {
+		name = name[:200] + "..."
 	}
-	cut := 200
-	for !utf8.RuneStart(name[cut]) {
-		cut--
+	for i := range len(name) {
+		if name[i] <= ' ' || name[i] > '~' {
+			return strconv.Quote(name)
+		}
 	}
-	return name[:cut] + "..."
+	return name
 }
 
 // tensor reads one tensor's object and checks it.

@@ -23,7 +23,7 @@ type scanner struct {
 }
 
 func (s *scanner) errorf(format string, args ...any) error {
-	return fmt.Errorf("at byte %d of the header: %w", s.pos, fmt.Errorf(format, args...))
+	return fmt.Errorf("at byte %d of its JSON: %w", s.pos, fmt.Errorf(format, args...))
 }
 
 // next skips white space and returns the byte after it, or 0 at the end.
