@@ -45,6 +45,9 @@ const (
 	Bare                  // rows alone
 )
 
+// String is the form's name in plans.
+func (f Form) String() string { return [...]string{"planes", "described rows", "rows"}[f] }
+
 // A Section is a run of bytes of an image.
 type Section struct{ Offset, Size int64 }
 

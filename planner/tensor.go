@@ -109,3 +109,11 @@ type Weights interface {
 	// Matrices returns the tensor as stored: one matrix, or one an expert. Rows and columns are in the file's order.
 	Matrices(t *Tensor) ([]dequant.Matrix, error)
 }
+
+// String is the role's name in reports.
+func (r Role) String() string {
+	return [...]string{
+		"linear", "experts", "token table", "norm", "router", "shared gate", "convolution", "decay", "time bias",
+		"alpha, beta", "sinks", "indexer", "injection", "PLE convolution",
+	}[r]
+}

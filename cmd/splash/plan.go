@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"splash/internal/check"
+	"splash/planner"
+)
+
+func newPlan() *cobra.Command {
+	var o check.Options
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "plan PATH",
+		Short: "Print the plan of a model's weight images",
+		Long: `Print the images that a model's weights become: every tensor, its form and format, where it lies, and its bits per
+weight. The plan is made from metadata alone; PATH is as for model-check.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			report, err := check.Model(args[0], o)
+			if err != nil {
+				return err
+			}
+			images, err := planner.PlanImages(report.Plan)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), planJSON(report, images))
+			}
+			return printPlan(cmd.OutOrStdout(), report, images)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.HeaderOnly, "header-only", false, "PATH is a GGUF's header without the data behind it")
+	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// A plannedTensor is a tensor of an image as a reader sees it.
+type plannedTensor struct {
+	Image         string  `json:"image"`
+	Name          string  `json:"name"`
+	Form          string  `json:"form"`
+	Type          string  `json:"type"`
+	Rows          int     `json:"rows"`
+	Cols          int     `json:"cols"`
+	Offset        int64   `json:"offset"`
+	Bytes         int64   `json:"bytes"`
+	BitsPerWeight float64 `json:"bits_per_weight"`
+}
+
+func planned(images *planner.ImagePlan) []plannedTensor {
+	var out []plannedTensor
+	for i := range images.Images {
+		m := &images.Images[i]
+		for j := range m.Tensors {
+			t := &m.Tensors[j]
+			bytes := t.Plane0.Size + t.Plane1.Size + t.Meta.Size
+			first := t.Descriptor
+			if first.Size == 0 {
+				first = t.Plane0
+			}
+			out = append(out, plannedTensor{
+				Image: m.Name, Name: t.Name, Form: t.Form.String(), Type: t.Type.String(), Rows: t.Rows, Cols: t.Cols,
+				Offset: first.Offset, Bytes: bytes, BitsPerWeight: 8 * float64(bytes) / (float64(t.Rows) * float64(t.Cols)),
+			})
+		}
+	}
+	return out
+}
+
+func planJSON(r *check.Report, images *planner.ImagePlan) any {
+	return struct {
+		Family  string          `json:"family"`
+		Bytes   int64           `json:"bytes"`
+		Images  int             `json:"images"`
+		Tensors []plannedTensor `json:"tensors"`
+	}{r.Family, images.Size(), len(images.Images), planned(images)}
+}
+
+func printPlan(out io.Writer, r *check.Report, images *planner.ImagePlan) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "image\ttensor\tform\ttype\trows\tcolumns\toffset\tbytes\tbits/weight\t")
+	for _, t := range planned(images) {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%.5g\t\n",
+			t.Image, t.Name, t.Form, t.Type, t.Rows, t.Cols, t.Offset, t.Bytes, t.BitsPerWeight)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "%s: %d images, %s\n", r.Family, len(images.Images), byteSize(images.Size()))
+	return err
+}
