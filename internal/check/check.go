@@ -3,7 +3,6 @@
 package check
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -125,12 +124,7 @@ func headers(paths []string, o Options) ([]*gguf.Header, []File, error) {
 		if !info.Mode().IsRegular() {
 			return nil, nil, fmt.Errorf("%s: not a regular file", path)
 		}
-		size := info.Size()
-		var src io.ReaderAt = f
-		if o.HeaderOnly {
-			src, size = padded{f, size}, headerOnlySize
-		}
-		h, err := gguf.Options{SkipTokenizer: true}.Parse(src, size, path)
+		h, err := gguf.Options{SkipTokenizer: true, HeaderOnly: o.HeaderOnly}.Parse(f, info.Size(), path)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -138,27 +132,6 @@ func headers(paths []string, o Options) ([]*gguf.Header, []File, error) {
 		files = append(files, File{filepath.Base(path), info.Size()})
 	}
 	return all, files, nil
-}
-
-// headerOnlySize stands for the size of a file whose data is not here: none of its tensors lies past it.
-const headerOnlySize = 1 << 62
-
-// padded reads a header that stands alone as the beginning of a file that goes on with nothing but its end.
-type padded struct {
-	f    *os.File
-	size int64
-}
-
-func (p padded) ReadAt(b []byte, off int64) (int, error) {
-	if off >= p.size {
-		return 0, io.ErrUnexpectedEOF
-	}
-	n, err := p.f.ReadAt(b, off)
-	if n > 0 && errors.Is(err, io.EOF) {
-		clear(b[n:])
-		return len(b), nil // what is asked for beyond the header is read ahead of need
-	}
-	return n, err
 }
 
 func (r *Report) gguf(path string, o Options) error {

@@ -20,6 +20,10 @@ type Options struct {
 	// still stand, and the same bounds hold.
 	SkipTokenizer bool
 
+	// HeaderOnly takes a file that ends with its header, as one copied before a download does: tensors are not held to
+	// the data that the file has.
+	HeaderOnly bool
+
 	window int // bytes read at once, where it is not chunk
 }
 
@@ -42,6 +46,7 @@ func (o Options) Parse(src io.ReaderAt, size int64, name string) (*Header, error
 	p := parser{
 		reader:        newReader(src, size, name, window),
 		skipTokenizer: o.SkipTokenizer,
+		headerOnly:    o.HeaderOnly,
 		h: &Header{
 			Name: name, Size: size, Alignment: defaultAlignment,
 			keys: make(map[string]int), tensors: make(map[string]int),
@@ -58,6 +63,7 @@ type parser struct {
 	reader
 	h             *Header
 	skipTokenizer bool
+	headerOnly    bool
 	kept          int // bytes of kept strings
 }
 
@@ -74,7 +80,7 @@ func (p *parser) parse() {
 	if p.err == nil {
 		p.h.End = p.pos()
 		p.h.DataStart = (p.h.End + p.h.Alignment - 1) / p.h.Alignment * p.h.Alignment
-		p.err = p.h.checkPlaces()
+		p.err = p.h.checkPlaces(p.headerOnly)
 	}
 }
 
@@ -343,8 +349,11 @@ func (p *parser) measure(t *Tensor, pos int64) {
 }
 
 // checkPlaces holds offsets and sizes to the data that the file has. A file without tensors may end unpadded.
-func (h *Header) checkPlaces() error {
+func (h *Header) checkPlaces(headerOnly bool) error {
 	data := uint64(max(0, h.Size-h.DataStart))
+	if headerOnly {
+		data = math.MaxInt64
+	}
 	order := make([]*Tensor, len(h.Tensors))
 	for i := range h.Tensors {
 		t := &h.Tensors[i]
