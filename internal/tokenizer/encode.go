@@ -90,7 +90,7 @@ const (
 )
 
 // A pieceCache remembers the tokens of short pieces, which come again and again in text: of the pieces that hash to one
-// set, the last two that were not there. It takes at most cacheSets * 2 * 72 bytes and as many pointers.
+// set, the last two that were not there. It takes at most cacheSets * 2 * 64 bytes and as many pointers.
 type pieceCache struct {
 	seed maphash.Seed
 	sets [cacheSets]cacheSet

@@ -125,16 +125,52 @@ func FuzzFromJSON(f *testing.F) {
 			}
 			return
 		}
-		tok, err := New(v)
+		checkAnyVocabulary(t, v)
+	})
+}
+
+// FuzzFromGGUF holds that the keys of any file are refused or make a tokenizer that encodes.
+func FuzzFromGGUF(f *testing.F) {
+	qwen, flint := smallVocabulary("qwen35"), flintVocabulary()
+	f.Add(fileOf(f, qwen, "qwen35"))
+	f.Add(fileOf(f, qwen, "qwen35moe", keyValue{"tokenizer.chat_template.tool_use", "x"}))
+	f.Add(fileOf(f, flint, "flint"))
+	f.Add(fileOf(f, flint, "flint", keyValue{"tokenizer.ggml.eog_token_ids", []int32{257, 258}}))
+	f.Add(fileOf(f, &Vocabulary{Pre: "qwen35", Tokens: []string{"a"}, Types: []Kind{Control}}, "qwen35"))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		h, err := parseHeader(file)
+		if err != nil {
+			return
+		}
+		v, err := FromGGUF(h)
 		if err != nil {
 			if strings.ContainsAny(err.Error(), "\r\n") {
 				t.Errorf("more than one line: %q", err)
 			}
 			return
 		}
-		const text = "Hello, w\u00f6rld! <|im_end|> 123\n"
-		if got := tok.concat(tok.Encode(text, true)); got != text {
-			t.Errorf("comes back as %q", got)
-		}
+		checkAnyVocabulary(t, v)
 	})
+}
+
+// checkAnyVocabulary holds that a vocabulary is refused in one line, or encodes.
+func checkAnyVocabulary(t *testing.T, v *Vocabulary) {
+	t.Helper()
+	tok, err := New(v)
+	if err != nil {
+		if strings.ContainsAny(err.Error(), "\r\n") {
+			t.Errorf("more than one line: %q", err)
+		}
+		return
+	}
+	const text = "Hello, w\u00f6rld! <|im_end|> 123\n"
+	for _, special := range []bool{false, true} {
+		ids := tok.Encode(text, special)
+		for _, id := range ids {
+			if tok.Kind(id) == 0 {
+				t.Errorf("no token %d", id)
+			}
+		}
+		tok.Decode(ids)
+	}
 }

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"math"
 	"strings"
+	"unicode"
 
 	"splash/internal/gguf"
 )
@@ -169,7 +170,7 @@ func (m metadata) templates() error {
 
 func (m metadata) context() error {
 	arch, ok := m.h.String(keyArchitecture)
-	if !ok || arch == "" {
+	if !ok || arch == "" || strings.ContainsFunc(arch, unicode.IsControl) {
 		return m.missing(keyArchitecture)
 	}
 	key := arch + ".context_length"

@@ -18,8 +18,18 @@ type keyValue struct {
 	value any
 }
 
-// headerOf writes the keys of a vocabulary to a file, with edits, and reads its header.
+// headerOf is the header of a file of fileOf.
 func headerOf(t testing.TB, v *Vocabulary, arch string, edits ...keyValue) *gguf.Header {
+	t.Helper()
+	return must(parseHeader(fileOf(t, v, arch, edits...)))(t)
+}
+
+func parseHeader(file []byte) (*gguf.Header, error) {
+	return gguf.Parse(bytes.NewReader(file), int64(len(file)), "some.gguf")
+}
+
+// fileOf writes the keys of a vocabulary to a file, with edits.
+func fileOf(t testing.TB, v *Vocabulary, arch string, edits ...keyValue) []byte {
 	t.Helper()
 	types := make([]int32, len(v.Types))
 	for i, kind := range v.Types {
@@ -58,7 +68,7 @@ func headerOf(t testing.TB, v *Vocabulary, arch string, edits ...keyValue) *gguf
 	if _, err := w.WriteTo(&file); err != nil {
 		t.Fatal(err)
 	}
-	return must(gguf.Parse(bytes.NewReader(file.Bytes()), int64(file.Len()), "some.gguf"))(t)
+	return file.Bytes()
 }
 
 // flintVocabulary is a small vocabulary with flint's stop tokens, 257 to 260.
@@ -161,6 +171,7 @@ func TestFromGGUFRefuses(t *testing.T) {
 		{qwen, keyValue{"tokenizer.chat_template", " \n\t"}, "GGUF chat template is empty"},
 		{qwen, keyValue{"tokenizer.chat_template", []string{"x"}}, "GGUF chat template is empty"},
 		{qwen, keyValue{"general.architecture", nil}, "missing or invalid GGUF metadata: general.architecture"},
+		{qwen, keyValue{"general.architecture", "a\nb"}, "missing or invalid GGUF metadata: general.architecture"},
 		{qwen, keyValue{"qwen35.context_length", nil}, "missing or invalid GGUF metadata: qwen35.context_length"},
 		{qwen, keyValue{"qwen35.context_length", float32(1)}, "missing or invalid GGUF metadata: qwen35.context_length"},
 		{qwen, keyValue{"qwen35.context_length", uint32(0)}, "GGUF metadata must be positive: qwen35.context_length is 0"},

@@ -9,7 +9,6 @@ import (
 type Tokenizer struct {
 	profile *profile
 	classes *classes
-	name    string
 
 	ids   map[string]int32 // by spelling, as the vocabulary has it
 	kinds []Kind
@@ -58,7 +57,6 @@ func New(v *Vocabulary) (*Tokenizer, error) {
 	t := &Tokenizer{
 		profile:      p,
 		classes:      unicodeClasses(),
-		name:         v.Name,
 		ids:          ids,
 		kinds:        append([]Kind(nil), v.Types...),
 		base:         base,

@@ -8,6 +8,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -211,7 +212,7 @@ func (v *Vocabulary) stops(p *profile) ([]int32, error) {
 				v.of("special token"), text)
 		}
 	}
-	if p.needStops && !contains(ids, v.EOS) {
+	if p.needStops && !slices.Contains(ids, v.EOS) {
 		return nil, v.errorf("invalid %s: EOS %d is none of the stop tokens %s", v.of("special token"), v.EOS,
 			strings.Join(p.stops, ", "))
 	}
@@ -220,21 +221,7 @@ func (v *Vocabulary) stops(p *profile) ([]int32, error) {
 
 // find returns the ID of an added token by its text, or -1. It is for a handful of look-ups before there is an index.
 func (v *Vocabulary) find(text string) int32 {
-	for i, token := range v.Tokens {
-		if token == text {
-			return int32(i)
-		}
-	}
-	return -1
-}
-
-func contains(ids []int32, id int32) bool {
-	for _, have := range ids {
-		if have == id {
-			return true
-		}
-	}
-	return false
+	return int32(slices.Index(v.Tokens, text))
 }
 
 // brief quotes what a file says, cut to a length that fits in a message.
