@@ -157,7 +157,9 @@ func TestRepackNVFP4(t *testing.T) {
 
 // TestMXFP4Order holds MLX's codes to GGML's order.
 func TestMXFP4Order(t *testing.T) {
-	m := dequant.Matrix{Format: dequant.Lookup(dequant.MXFP4), Rows: 1, Cols: 32, Scales: []byte{0x81}, Data: make([]byte, 16)}
+	m := dequant.Matrix{
+		Format: dequant.Lookup(dequant.MXFP4), Rows: 1, Cols: 32, Scales: []byte{0x81}, Data: make([]byte, 16),
+	}
 	for i := range m.Data {
 		m.Data[i] = byte(2*i&15 | (2*i+1)&15<<4) // element e has code e & 15
 	}
@@ -192,7 +194,8 @@ func TestToQ8_0(t *testing.T) {
 	}
 	bad := randomMatrix(rng, dequant.BF16, 64, 64)
 	binary.LittleEndian.PutUint16(bad.Data[100:], 0x7f80)
-	tensor := Tensor{Name: "blk.0.hc_attn_down.weight", Role: Linear, Rows: 64, Cols: 64, Type: dequant.BF16, Conversion: ToQ8_0}
+	tensor := Tensor{Name: "blk.0.hc_attn_down.weight", Role: Linear, Rows: 64, Cols: 64, Type: dequant.BF16}
+	tensor.Conversion = ToQ8_0
 	checkWriteError(t, tensor, bad, "blk.0.hc_attn_down.weight: non-finite weight")
 }
 
@@ -261,7 +264,9 @@ func TestConversions(t *testing.T) {
 	checkValues(t, "-exp(a), grouped", got, []float32{exp(0), exp(-2.5), exp(1), exp(0.3)})
 
 	rng := rand.New(rand.NewPCG(9, 10))
-	for _, typ := range []dequant.Type{dequant.F32, dequant.BF16, dequant.F16, dequant.Q8_0, dequant.Q4_K, dequant.Affine(4, 64)} {
+	for _, typ := range []dequant.Type{
+		dequant.F32, dequant.BF16, dequant.F16, dequant.Q8_0, dequant.Q4_K, dequant.Affine(4, 64),
+	} {
 		m := randomMatrix(rng, typ, 1, 256)
 		if typ == dequant.Affine(4, 64) {
 			m = apartMatrices(rng, 4, 256)[7]
@@ -382,8 +387,10 @@ func TestMatrixRefusals(t *testing.T) {
 	short := good
 	short.Data = good.Data[:len(good.Data)-1]
 	checkWriteError(t, linear, short, "unexpected size for blk.0.ffn_up.weight: ")
-	checkWriteError(t, linear, randomMatrix(rng, dequant.Q4_K, 64, 512), "unexpected shape for blk.0.ffn_up.weight: [64, 512], expected [64, 256]")
-	checkWriteError(t, linear, randomMatrix(rng, dequant.Q4_K, 32, 256), "unexpected shape for blk.0.ffn_up.weight: [32, 256]")
+	checkWriteError(t, linear, randomMatrix(rng, dequant.Q4_K, 64, 512),
+		"unexpected shape for blk.0.ffn_up.weight: [64, 512], expected [64, 256]")
+	checkWriteError(t, linear, randomMatrix(rng, dequant.Q4_K, 32, 256),
+		"unexpected shape for blk.0.ffn_up.weight: [32, 256]")
 	checkWriteError(t, linear, randomMatrix(rng, dequant.Q5_K, 64, 256), "blk.0.ffn_up.weight is Q5_K, its plan says Q4_K")
 	nvfp4 := linear
 	nvfp4.Type = dequant.NVFP4

@@ -139,7 +139,8 @@ type ImageProgress struct {
 // when it is whole and lasts on the disk; what an interrupted run wrote is continued. One process at a time makes images
 // in a directory, others wait for it. The writer's memory does not depend on the weights. Progress, unless nil, is called
 // as bytes are written, one call at a time. An error leaves the images that are whole.
-func MakeImages(ctx context.Context, dir string, plan *ImagePlan, w Weights, sources []ImageSource, progress func(ImageProgress)) error {
+func MakeImages(ctx context.Context, dir string, plan *ImagePlan, w Weights, sources []ImageSource,
+	progress func(ImageProgress)) error {
 	d := newImageDir(dir, plan, sources)
 	if progress != nil {
 		d.progress = progress

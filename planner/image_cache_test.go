@@ -138,6 +138,19 @@ func TestMakeImages(t *testing.T) {
 	overwrite(t, filepath.Join(dir, "layer-0.bin"), 8, []byte{9})
 	step("an image of another layer", plan, []string{"layer-0.bin"})
 
+	if err := os.Remove(filepath.Join(dir, "layer-0.bin")); err != nil {
+		t.Fatal(err)
+	}
+	junk := bytes.Repeat([]byte{0xff}, int(plan.Images[0].Size))
+	if err := os.WriteFile(filepath.Join(dir, "layer-0.bin"+partialSuffix), junk, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	step("a partial image of unknown state", plan, []string{"layer-0.bin"})
+	sources[0].Path = "elsewhere"
+	if _, err := OpenImages(t.Context(), dir, plan, sources); err != nil {
+		t.Errorf("a source found under another name: %v", err)
+	}
+
 	if err := os.Chtimes(path, time.Time{}, time.Unix(1e9, 5)); err != nil {
 		t.Fatal(err)
 	}
@@ -151,12 +164,6 @@ func TestMakeImages(t *testing.T) {
 	}
 	sources[0] = identified(t, path)
 	step("a source with another header", plan, all)
-	moved := path + "x"
-	if err := os.Link(path, moved); err != nil {
-		t.Fatal(err)
-	}
-	sources[0] = identified(t, moved)
-	sources[0].Changed = identified(t, path).Changed
 	overwrite(t, filepath.Join(dir, manifestName), 0, []byte("#"))
 	step("a damaged manifest", plan, all)
 
@@ -164,7 +171,7 @@ func TestMakeImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenImages(t.Context(), dir, other, sources); err == nil || !strings.Contains(err.Error(), "are of other weights") {
+	if _, err := OpenImages(t.Context(), dir, other, sources); err == nil || !strings.Contains(err.Error(), "of other weights") {
 		t.Errorf("images of another plan are opened: %v", err)
 	}
 }
@@ -271,7 +278,8 @@ func TestChangedSource(t *testing.T) {
 	if err := MakeImages(t.Context(), dir, plan, w, []ImageSource{source}, nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error %v, want that of a missing source", err)
 	}
-	if _, err := IdentifyImageSource(filepath.Join(dir, manifestName), 1<<30); err == nil || !strings.Contains(err.Error(), "truncated") {
+	_, err = IdentifyImageSource(filepath.Join(dir, manifestName), 1<<30)
+	if err == nil || !strings.Contains(err.Error(), "truncated") {
 		t.Errorf("error %v, want a header beyond the file refused", err)
 	}
 }
@@ -281,7 +289,9 @@ func TestForeignFiles(t *testing.T) {
 	plan, w := cachePlan(t)
 	_, source := sourceFile(t, "GGUF")
 	dir := t.TempDir()
-	for _, name := range []string{"pytorch_model.bin", "layer-0.bin", "layer-99.bin.partial", "head.bin.journal.new", "layer-x.bin"} {
+	for _, name := range []string{
+		"pytorch_model.bin", "layer-0.bin", "layer-99.bin.partial", "head.bin.journal.new", "layer-x.bin",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -467,7 +477,8 @@ func TestMappedImage(t *testing.T) {
 	}
 }
 
-// FuzzParseImage reads any bytes as an image: no panic, and what passes has the plan's descriptors and decodes.
+// FuzzParseImage patches an image anywhere and cuts it: no panic, and what passes has the plan's header and descriptors
+// and decodes.
 func FuzzParseImage(f *testing.F) {
 	rng := rand.New(rand.NewPCG(29, 30))
 	linear := Tensor{Name: "blk.0.ffn_up.weight", Role: Linear, Rows: 64, Cols: 256, Type: dequant.IQ3S}
@@ -476,15 +487,18 @@ func FuzzParseImage(f *testing.F) {
 		linear.Name: {randomMatrix(rng, dequant.IQ3S, 64, 256)}, norm.Name: {randomMatrix(rng, dequant.F32, 1, 256)},
 	}
 	m, good := oneImage(f, []Tensor{norm, linear}, w, jobBytes)
-	f.Add(good.Data)
-	f.Add(good.Data[:100])
-	f.Add([]byte{})
-	for _, at := range []int64{0, 8, 12, m.Tensors[1].Descriptor.Offset + 32, m.Tensors[1].Plane0.Offset} {
-		bad := bytes.Clone(good.Data)
-		bad[at] ^= 0x80
-		f.Add(bad)
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
+	size, descriptor := uint32(m.Size), uint32(m.Tensors[1].Descriptor.Offset)
+	f.Add(uint32(0), []byte{}, size)
+	f.Add(uint32(0), []byte("MDGG0001"), uint32(100))
+	f.Add(uint32(0), []byte{}, uint32(0))
+	f.Add(uint32(8), []byte{9, 0, 0, 0, 2}, size)
+	f.Add(descriptor, []byte{12}, size)
+	f.Add(descriptor+32, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, size)
+	f.Add(uint32(m.Tensors[1].Plane0.Offset), []byte{0xff, 0xff, 0xff, 0xff}, size)
+	f.Fuzz(func(t *testing.T, at uint32, patch []byte, cut uint32) {
+		data := bytes.Clone(good.Data)
+		copy(data[min(int(at), len(data)):], patch)
+		data = data[:min(int(cut), len(data))]
 		image, err := ParseImage(data, m)
 		if err != nil {
 			if strings.Contains(err.Error(), "\n") {

@@ -313,7 +313,7 @@ func TestImageRefusals(t *testing.T) {
 		{with(good, func(t *Tensor) { t.Role, t.Cols = TokenTable, 160 }), "rows of 160 are not whole Q4_K blocks of 256"},
 		{with(good, func(t *Tensor) { t.Role, t.Cols, t.Type = Norm, 1<<20, dequant.F32 }), "too large for an image"},
 		{with(good, func(t *Tensor) { t.Role = 99 }), "has no place in an image: role 99"},
-		{with(good, func(t *Tensor) { t.Role, t.Type, t.Signs = Router, dequant.F32, []int8{1} }), "is rotated, but only planes"},
+		{with(good, func(t *Tensor) { t.Role, t.Type, t.Signs = Router, dequant.F32, []int8{1} }), "is rotated, but only"},
 		{with(good, func(t *Tensor) { t.Role = AlphaBeta }), "stands without its other half"},
 	} {
 		err := placeTensors(&Image{Name: "layer-0.bin"}, []*Tensor{&test.tensor}, &forms{wideNorms: true})

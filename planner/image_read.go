@@ -150,8 +150,9 @@ func (f *ImageFile) DecodeRow(t *ImageTensor, dst []float32, row int) {
 	var values [groupSize]float32
 	for g := range groups {
 		at, unit := tileIndex(row, g, groups), tileIndex(row, g/format.Groups(), units)
-		format.values(&values, plane0[at*int64(format.Plane0):][:format.Plane0], plane1[at*int64(format.Plane1):][:format.Plane1],
-			meta[unit*int64(format.Meta):][:format.Meta], g%format.Groups())
+		p0 := plane0[at*int64(format.Plane0):][:format.Plane0]
+		p1 := plane1[at*int64(format.Plane1):][:format.Plane1]
+		format.values(&values, p0, p1, meta[unit*int64(format.Meta):][:format.Meta], g%format.Groups())
 		copy(dst[g*groupSize:], values[:])
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Bounds of the writer. A worker holds the output of one job and the values of one row, so that the writer's memory stays
-// below 64 MiB, whatever the tensors.
+// Bounds of the writer. A worker holds the output of one job and the values of one row, so that the writer's memory
+// stays below 64 MiB, whatever the tensors.
 const (
 	jobBytes   = 2 << 20
 	maxWorkers = 8

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -18,6 +18,7 @@ import (
 
 	"splash/dequant"
 	"splash/internal/gguf"
+	"splash/internal/safetensors"
 )
 
 // TestJobs cuts tensors of several shapes into jobs of several sizes: every byte of every section is written once, and
@@ -214,8 +215,7 @@ func TestShrunkenSource(t *testing.T) {
 	checkWriteError(t, tensor, m, "blk.0.ffn_up.weight cannot be read: its file has become shorter")
 }
 
-// TestFixtureImages makes the images of the repository's models, which llama.cpp wrote, and holds every row of every
-// tensor to the file's.
+// TestFixtureImages makes the images of the repository's models, which llama.cpp wrote, and holds their rows to the file's.
 func TestFixtureImages(t *testing.T) {
 	for _, name := range []string{
 		"tiny/tiny-qwen35-BF16.gguf", "tiny/tiny-qwen35-Q8_0.gguf", "tiny/tiny-qwen35-Q4_K_M.gguf",
@@ -237,87 +237,189 @@ func TestFixtureImages(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			plan, weights, dir := planImages(t, p), OpenGGUF(f, p), t.TempDir()
+			weights := OpenGGUF(f, p)
 			const inexact = " is not bf16-exact; it needs an F32 path"
-			err = MakeImages(t.Context(), dir, plan, weights, []ImageSource{source}, nil)
+			err = MakeImages(t.Context(), t.TempDir(), planImages(t, p), weights, []ImageSource{source}, nil)
 			if err == nil || !strings.Contains(err.Error(), inexact) {
 				t.Errorf("error %v; the fixtures' convolutions are random, not BF16", err)
 			}
-			wide, err := InexactBF16(p, weights)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if plan, err = PlanImages(p, wide...); err != nil {
-				t.Fatal(err)
-			}
-			if err := MakeImages(t.Context(), dir, plan, weights, []ImageSource{source}, nil); err != nil {
-				t.Fatal(err)
-			}
-			images, err := OpenImages(t.Context(), dir, plan, []ImageSource{source})
-			if err != nil {
-				t.Fatal(err)
-			}
-			tensors := 0
-			for _, image := range images.Files {
-				checkImage(t, image, weights)
-				checkGaps(t, image)
-				for i := range image.Tensors {
-					tensors += len(image.Tensors[i].Parts)
-				}
-			}
-			if tensors != len(p.Tensors) {
-				t.Errorf("%d tensors in the images, %d in the plan", tensors, len(p.Tensors))
-			}
-			if err := images.Close(); err != nil {
-				t.Error(err)
-			}
+			makeAll(t, p, weights, source)
 		})
 	}
 }
 
-// readDraft reads the tensors of a safetensors file of BF16 tensors.
-func readDraft(t testing.TB, path string) ([]Tensor, memoryWeights) {
+// makeAll makes the images of a plan, with F32 convolutions where they need it, and checks them as they are read back.
+func makeAll(t *testing.T, p *Plan, weights Weights, sources ...ImageSource) {
 	t.Helper()
-	b, err := os.ReadFile(path)
+	wide, err := InexactBF16(p, weights)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := binary.LittleEndian.Uint64(b)
-	var header map[string]struct {
-		Dtype   string
-		Shape   []int
-		Offsets [2]int `json:"data_offsets"`
-	}
-	if err := json.Unmarshal(b[8:8+n], &header); err != nil {
+	plan, err := PlanImages(p, wide...)
+	if err != nil {
 		t.Fatal(err)
 	}
-	var tensors []Tensor
-	w := memoryWeights{}
-	for name, h := range header {
-		if name == "__metadata__" {
-			continue
-		}
-		if h.Dtype != "BF16" {
-			t.Fatalf("%s is %s", name, h.Dtype)
-		}
-		rows, cols := 1, h.Shape[len(h.Shape)-1]
-		for _, d := range h.Shape[:len(h.Shape)-1] {
-			rows *= d
-		}
-		tensors = append(tensors, Tensor{Name: name, Rows: rows, Cols: cols, Type: dequant.BF16})
-		data := b[8+n:][h.Offsets[0]:h.Offsets[1]]
-		w[name] = []dequant.Matrix{{Format: dequant.Lookup(dequant.BF16), Rows: rows, Cols: cols, Data: data}}
+	dir := t.TempDir()
+	if err := MakeImages(t.Context(), dir, plan, weights, sources, nil); err != nil {
+		t.Fatal(err)
 	}
-	return tensors, w
+	images, err := OpenImages(t.Context(), dir, plan, sources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer images.Close()
+	tensors := 0
+	for _, image := range images.Files {
+		checkImage(t, image, weights)
+		checkGaps(t, image)
+		for i := range image.Tensors {
+			tensors += len(image.Tensors[i].Parts)
+		}
+	}
+	if tensors != len(p.Tensors) {
+		t.Errorf("%d tensors in the images, %d in the plan", tensors, len(p.Tensors))
+	}
+}
+
+// randomData is the data of a tensor: finite BF16 or F32 values where an element has 2 or 4 bytes of its own, else any
+// bytes.
+func randomData(rng *rand.Rand, size int64, width int) []byte {
+	b := make([]byte, size)
+	switch width {
+	case 2:
+		for i := range size / 2 {
+			binary.LittleEndian.PutUint16(b[2*i:], dequant.ToBF16(float32(rng.NormFloat64())))
+		}
+	case 4:
+		for i := range size / 4 {
+			binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(float32(rng.NormFloat64())))
+		}
+	default:
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+	}
+	return b
+}
+
+// TestCheckpointImages makes the images of MLX, Model Optimizer and compressed-tensors checkpoints of random weights.
+func TestCheckpointImages(t *testing.T) {
+	for _, test := range []struct {
+		name, family string
+		fake         func(Layout) *fakeCheckpoint
+		config       func(*Family) jsonObject
+	}{
+		{"mlx", "tiny-qwen35moe", fakeMLX, fakeConfig},
+		{"modelopt", "tiny-qwen35moe", fakeModelOpt, modelOptConfig},
+		{"compressed-tensors", "tiny-qwen35", fakeCompressed, compressedConfig},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := family(t, test.family)
+			rng := rand.New(rand.NewPCG(31, 32))
+			fake := test.fake(f.Layout)
+			file, size := fake.bytes()
+			file = append(file, make([]byte, size-int64(len(file)))...)
+			c, err := safetensors.FromBytes("model.safetensors", file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range c.Tensors {
+				tensor := &c.Tensors[i]
+				width := map[safetensors.DType]int{safetensors.BF16: 2, safetensors.F32: 4}[tensor.DType]
+				copy(c.Data(tensor), randomData(rng, tensor.Bytes(), width))
+			}
+			p, err := PlanSafetensors(encodeJSON(test.config(f)), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			makeAll(t, p, OpenSafetensors(c, p))
+		})
+	}
+}
+
+// TestGGUFImages makes the images of the architectures that load from a GGUF alone, of random weights.
+func TestGGUFImages(t *testing.T) {
+	for _, name := range []string{"tiny-qwen4exp", "tiny-flint"} {
+		t.Run(name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(33, 34))
+			fake := fakeTarget(family(t, name))
+			for _, suffix := range []string{"hc_ffn_down.weight", "hc_ffn_up.weight"} {
+				if name == "tiny-qwen4exp" {
+					fake.retype(suffix, dequant.BF16)
+				}
+			}
+			file, size := fake.bytes()
+			file = append(file, make([]byte, size-int64(len(file)))...)
+			f, err := gguf.FromBytes(name+".gguf", file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range f.Tensors {
+				tensor := &f.Tensors[i]
+				width := map[dequant.Type]int{dequant.BF16: 2, dequant.F32: 4}[tensor.Type]
+				copy(f.Data(tensor), randomData(rng, tensor.Bytes, width))
+			}
+			p, err := PlanGGUF(f.Header)
+			if err != nil {
+				t.Fatal(err)
+			}
+			makeAll(t, p, OpenGGUF(f, p))
+		})
+	}
+}
+
+// pebbleDraft plans pebble's draft from its checkpoint.
+func pebbleDraft(t testing.TB) (*Draft, []Tensor, Weights) {
+	t.Helper()
+	f, err := gguf.Open("../fixtures/pebble/pebble-Q8_0.gguf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	target, err := PlanGGUF(f.Header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := os.ReadFile("../fixtures/pebble/draft/config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := PlanDraft(config, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := OpenDraft("../fixtures/pebble/draft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	tensors, err := PlanDraftTensors(d, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, tensors, OpenSafetensors(c, nil)
+}
+
+// masked adds a mask embedding to the weights of a draft.
+type masked struct {
+	Weights
+	mask dequant.Matrix
+}
+
+func (w masked) Matrices(t *Tensor) ([]dequant.Matrix, error) {
+	if t.Name == "mask_embedding" {
+		return []dequant.Matrix{w.mask}, nil
+	}
+	return w.Weights.Matrices(t)
 }
 
 // TestDraftImages makes the images of pebble's draft: projections as dequant's quantizer rounds them, the rest as stored.
 func TestDraftImages(t *testing.T) {
-	tensors, w := readDraft(t, "../fixtures/pebble/draft/model.safetensors")
-	mask := Tensor{Name: "mask_embedding", Rows: 1, Cols: 256, Type: dequant.BF16}
+	d, tensors, weights := pebbleDraft(t)
 	rng := rand.New(rand.NewPCG(23, 24))
-	w[mask.Name] = []dequant.Matrix{randomMatrix(rng, dequant.BF16, 1, 256)}
-	plan, err := PlanDraftImages(2, append(tensors, mask))
+	w := masked{weights, randomMatrix(rng, dequant.BF16, 1, 256)}
+	mask := Tensor{Name: "mask_embedding", Rows: 1, Cols: 256, Type: dequant.BF16}
+	plan, err := PlanDraftImages(d.Layers, append(tensors[:len(tensors):len(tensors)], mask))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,13 +445,13 @@ func TestDraftImages(t *testing.T) {
 		}
 		checkDraft(t, f, w)
 	}
-	if plan, err = PlanDraftImages(2, tensors); err != nil || plan.Images[2].Tensor("mask_embedding") != nil {
+	if plan, err = PlanDraftImages(d.Layers, tensors); err != nil || plan.Images[2].Tensor("mask_embedding") != nil {
 		t.Errorf("without a mask embedding: %v", err)
 	}
 }
 
 // checkDraft compares every row of a draft's image with its source.
-func checkDraft(t *testing.T, f *ImageFile, w memoryWeights) {
+func checkDraft(t *testing.T, f *ImageFile, w Weights) {
 	t.Helper()
 	affine := dequant.Lookup(dequant.Affine(4, 64))
 	for i := range f.Tensors {
@@ -357,8 +459,12 @@ func checkDraft(t *testing.T, f *ImageFile, w memoryWeights) {
 		got, want := make([]float32, tensor.Cols), make([]float32, tensor.Cols)
 		row := 0
 		for _, part := range tensor.Parts {
+			all, err := w.Matrices(part)
+			if err != nil {
+				t.Fatal(err)
+			}
 			for n := range part.Rows {
-				w[part.Name][0].DecodeRow(want, n)
+				all[0].DecodeRow(want, n)
 				if tensor.Form == Planes {
 					blocks := make([]byte, affine.RowBytes(tensor.Cols))
 					if err := dequant.QuantizeAffine4(part.Name, blocks, want); err != nil {
@@ -374,24 +480,45 @@ func checkDraft(t *testing.T, f *ImageFile, w memoryWeights) {
 	}
 }
 
+// TestDraftPadding pads a projection of an odd number of tiles with zero rows.
+func TestDraftPadding(t *testing.T) {
+	m := &Image{Name: "layer-0.bin"}
+	kernel := Tensor{Name: "layers.0.x", Rows: 80, Cols: 256, Type: dequant.BF16}
+	sections := []draftSection{{names: []string{"x"}, planes: true}}
+	if err := placeDraft(m, "layers.0.", sections, map[string]*Tensor{kernel.Name: &kernel}); err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(35, 36))
+	w := memoryWeights{kernel.Name: {randomMatrix(rng, dequant.BF16, 80, 256)}}
+	f, err := ParseImage(writeImage(t, m, w, jobBytes).data, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkDraft(t, f, w)
+	for row := 80; row < 128; row++ {
+		checkZeroRow(t, f, &m.Tensors[0], row)
+	}
+}
+
 // TestDraftRefusals names what keeps a draft from being laid out.
 func TestDraftRefusals(t *testing.T) {
+	const name = "layers.1.self_attn.k_proj.weight"
 	for _, test := range []struct {
 		change func(*Tensor)
 		want   string
 	}{
-		{func(t *Tensor) { t.Name = "other" }, "draft tensor layers.1.self_attn.k_proj.weight is missing"},
-		{func(t *Tensor) { t.Type = dequant.F16 }, "draft tensor layers.1.self_attn.k_proj.weight is F16, want BF16"},
-		{func(t *Tensor) { t.Cols = 2000 }, "layers.1.self_attn.k_proj.weight has rows of 2000 values, not a multiple of 64"},
-		{func(t *Tensor) { t.Cols = 512 }, "unexpected shape for layers.1.self_attn.k_proj.weight"},
+		{func(t *Tensor) { t.Name = "other" }, "draft tensor " + name + " is missing"},
+		{func(t *Tensor) { t.Type = dequant.F16 }, "draft tensor " + name + " is F16, want BF16"},
+		{func(t *Tensor) { t.Cols = 2000 }, name + " has rows of 2000 values, not a multiple of 64"},
+		{func(t *Tensor) { t.Cols = 512 }, "unexpected shape for " + name},
 	} {
-		tensors, _ := readDraft(t, "../fixtures/pebble/draft/model.safetensors")
+		d, tensors, _ := pebbleDraft(t)
 		for i := range tensors {
-			if tensors[i].Name == "layers.1.self_attn.k_proj.weight" {
+			if tensors[i].Name == name {
 				test.change(&tensors[i])
 			}
 		}
-		if _, err := PlanDraftImages(2, tensors); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := PlanDraftImages(d.Layers, tensors); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("error %v, want one with %q", err, test.want)
 		}
 	}

@@ -108,3 +108,11 @@ func tokenBytes(a *AttentionLayout, kv KVFormat) int64 {
 	}
 	return int64(2 * values)
 }
+
+// RingBytes is the keys and values of the draft's window, in every layer of one lane (draft.md 4.1).
+func (d *Draft) RingBytes() int64 {
+	return int64(d.Layers) * DraftWindow * 2 * DraftKVHeads * DraftHeadDim * 2
+}
+
+// TapBytes is the taps of one row.
+func (d *Draft) TapBytes() int64 { return int64(len(d.Taps)) * int64(d.Hidden) * 2 }

@@ -97,3 +97,11 @@ func TestMemoryRefusals(t *testing.T) {
 		t.Errorf("error %v, want that of the images", err)
 	}
 }
+
+// TestDraftMemory holds a draft's state to draft.md: 8 MiB a lane and layer, five taps of 5120 values a row.
+func TestDraftMemory(t *testing.T) {
+	d := Draft{Layers: 5, Hidden: 5120, Taps: []int{5, 19, 33, 47, 61}}
+	if d.RingBytes() != 5*8<<20 || d.TapBytes() != 51200 {
+		t.Errorf("a ring of %d bytes, taps of %d", d.RingBytes(), d.TapBytes())
+	}
+}
