@@ -72,13 +72,18 @@ func (s ImageSource) same(o ImageSource) bool {
 	return s == o
 }
 
-// unchanged fails when the file at the source's path is no longer that source.
+// unchanged fails when the file at the source's path is no longer that source, as far as the file system knows.
 func (s ImageSource) unchanged() error {
-	now, err := IdentifyImageSource(s.Path, s.HeaderBytes)
+	f, err := os.Open(s.Path)
 	if err != nil {
 		return err
 	}
-	if !now.same(s) {
+	defer f.Close()
+	now := s
+	if err := now.identify(f); err != nil {
+		return fmt.Errorf("identify %s: %w", s.Path, err)
+	}
+	if now != s {
 		return fmt.Errorf("%s changed while its weights were read", s.Path)
 	}
 	return nil
@@ -259,7 +264,7 @@ func (d *imageDir) claim() error {
 func (d *imageDir) image(ctx context.Context, m *Image, w Weights) error {
 	if d.whole(m) {
 		d.report(m, m.Size)
-		return nil
+		return d.removeLeftovers(m)
 	}
 	before := d.done
 	f, err := os.OpenFile(d.file(m.Name+partialSuffix), os.O_RDWR|os.O_CREATE, 0o666)
@@ -363,8 +368,15 @@ func (d *imageDir) publish(m *Image) error {
 	if err := syncDir(d.path); err != nil {
 		return err
 	}
-	if err := os.Remove(d.file(m.Name + journalSuffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	return d.removeLeftovers(m)
+}
+
+// removeLeftovers removes what was needed to make a whole image.
+func (d *imageDir) removeLeftovers(m *Image) error {
+	for _, suffix := range []string{partialSuffix, journalSuffix} {
+		if err := os.Remove(d.file(m.Name + suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	return nil
 }

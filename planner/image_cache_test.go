@@ -125,6 +125,11 @@ func TestMakeImages(t *testing.T) {
 		}
 	}
 	step("the first run", plan, all)
+	for _, name := range []string{"layer-0.bin.partial", "layer-0.bin.journal"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("left"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
 	step("the second run", plan, nil)
 
 	if err := os.Remove(filepath.Join(dir, "layer-1.bin")); err != nil {
