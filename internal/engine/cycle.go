@@ -181,6 +181,9 @@ func (e *Engine) commit(s *Stream, seg *model.Segment, kept int) {
 	}
 	prompt := !s.decoding()
 	s.at += kept
+	if prompt {
+		s.progress(s.at)
+	}
 	// Rows of a prompt that no window can reach any more need no context.
 	if e.proposer == nil || prompt && len(s.prompt)-s.at >= e.o.Window {
 		return

@@ -74,12 +74,13 @@ type Stream struct {
 	seen     []int32         // distinct tokens of prompt and output, likewise
 	finished bool
 
-	mu     sync.Mutex
-	tokens []int32
-	reason Reason
-	err    error
-	timing Timing
-	ready  chan struct{} // holds one signal that there is something to take
+	mu        sync.Mutex
+	tokens    []int32
+	reason    Reason
+	err       error
+	timing    Timing
+	processed int           // tokens of the prompt
+	ready     chan struct{} // holds one signal that there is something to take
 }
 
 func newStream(ctx context.Context, r Request, contextSize int) *Stream {
@@ -118,7 +119,7 @@ func (s *Stream) Next(dst []int32) (tokens []int32, more bool) {
 	}
 }
 
-// Ready receives when Next would not wait, or soon will not.
+// Ready receives when there may be something new: a lane, progress of the prompt, tokens, the end. Poll takes what there is.
 func (s *Stream) Ready() <-chan struct{} { return s.ready }
 
 // End says why the stream ended; err is nil but for Cancelled and Failed.
@@ -140,6 +141,7 @@ func (s *Stream) start(l model.Lane) {
 	s.mu.Lock()
 	s.timing.Started = time.Now()
 	s.mu.Unlock()
+	s.signal()
 	if p := s.request.Policy; p.Presence != 0 || p.Frequency != 0 || p.Repetition != 0 && p.Repetition != 1 {
 		s.counts = make(map[int32]int32)
 		for _, t := range s.prompt {
