@@ -139,7 +139,8 @@ type ImageProgress struct {
 	Waiting     bool   // another process makes images in the directory
 }
 
-// MakeImages makes every image of the plan in dir that is not there already. Images of other weights, or of a source that
+// MakeImages makes every image of the plan in dir that is not there already; a directory holds the images of one target or
+// of one draft. Images of other weights, or of a source that
 // has changed since, are removed first; a manifest in dir says which weights they are of. An image appears under its name
 // when it is whole and lasts on the disk; what an interrupted run wrote is continued. One process at a time makes images
 // in a directory, others wait for it. The writer's memory does not depend on the weights. Progress, unless nil, is called
