@@ -192,11 +192,11 @@ func (c *values) rope(l *Layout) {
 	r := values{o: rope, label: c.label + " rope_parameters", err: c.err}
 	r.number("rope_theta", l.Attention.RopeBase)
 	r.number("partial_rotary_factor", float64(l.Attention.RopeDim)/float64(l.Attention.HeadDim))
-	if _, ok := rope["rope_type"]; ok {
-		r.text("rope_type", "default")
-	} else {
-		r.text("type", "default")
+	name := "rope_type"
+	if _, ok := rope[name]; !ok && rope["type"] != nil {
+		name = "type" // its older name
 	}
+	r.text(name, "default")
 	if v, ok := rope["mrope_section"]; ok && !equalWhole(v, []int64{11, 11, 10}) {
 		r.fail("%s mrope_section mismatch: MLX %s, runtime [11, 11, 10]", r.label, show(v))
 	}
