@@ -157,14 +157,11 @@ func tokensResult(s engine.Speculation) *TokensResult {
 	return r
 }
 
-// SameAnswers names the prompts that two results answer differently.
-func SameAnswers(a, b *TokensResult) (different []string) {
-	byName := map[string][]int32{}
-	for _, x := range a.Answers {
-		byName[x.Name] = x.Tokens
-	}
-	for _, x := range b.Answers {
-		if other, ok := byName[x.Name]; ok && !slices.Equal(other, x.Tokens) {
+// DifferentAnswers names the prompts that two results of the same prompts answer differently.
+func DifferentAnswers(a, b *TokensResult) []string {
+	different := []string{}
+	for i := range min(len(a.Answers), len(b.Answers)) {
+		if x, y := a.Answers[i], b.Answers[i]; x.Name != y.Name || !slices.Equal(x.Tokens, y.Tokens) {
 			different = append(different, x.Name)
 		}
 	}

@@ -113,16 +113,16 @@ and give a model of your own with --model-dir FILE.gguf.`,
 	root.SetErr(c.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newModelCheck(), newPlan(), newVersion(), newCompletion())
-	for _, cmd := range root.Commands() {
-		wrapArgs(cmd)
-	}
+	root.AddCommand(newBench(), newModelCheck(), newPlan(), newVersion(), newCompletion())
 	wrapArgs(root)
 	return root
 }
 
-// wrapArgs makes faults of a command's arguments usage errors.
+// wrapArgs makes faults of the arguments of a command, and of those below it, usage errors.
 func wrapArgs(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		wrapArgs(c)
+	}
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {

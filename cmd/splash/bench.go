@@ -1,0 +1,524 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"splash/bench"
+	"splash/fixtures"
+	"splash/internal/engine"
+	"splash/internal/target"
+)
+
+func newBench() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure divergence, tokens a cycle and speed",
+		Long: `Measure models: how far the next-token distributions of two of them are apart (kl), how many tokens a cycle a draft is
+worth (tokens), and how fast they run (speed). Without a model, the built-in demonstration model is measured.
+
+Ctrl+C ends a measurement early and prints what is done.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newBenchKL(), newBenchTokens(), newBenchSpeed())
+	return cmd
+}
+
+// benchOutput is how a measurement is given.
+type benchOutput struct {
+	json bool
+	plot string
+}
+
+func (b *benchOutput) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&b.json, "json", false, "print one JSON object")
+	f.StringVar(&b.plot, "plot", "", "draw a plot to a .svg, .png or .pdf `file`")
+}
+
+func (b *benchOutput) check() error {
+	if b.plot == "" {
+		return nil
+	}
+	if err := bench.CheckPlotPath(b.plot); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// benchModel is which model is measured.
+type benchModel struct {
+	path, backend, draft, weights, walk, rows string
+	noDraft                                   bool
+	lanes, chunk                              int
+}
+
+func (m *benchModel) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&m.path, "model-dir", "", "GGUF `file` or model directory (default the demonstration model)")
+	f.StringVar(&m.backend, "backend", target.Auto, "`backend` to run on")
+	f.IntVar(&m.chunk, "chunk", 256, "`rows` of a prompt in one pass")
+}
+
+func (m *benchModel) draftFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&m.draft, "draft-model", "", "`directory` of the draft (default the demonstration model's own)")
+	f.BoolVar(&m.noDraft, "no-draft", false, "decode one row a cycle")
+	f.StringVar(&m.rows, "verify-rows", "auto", "rows the target verifies: `auto or all`")
+	f.StringVar(&m.weights, "draft-weights", "af4g64", "the draft's projections: `af4g64 or bf16`")
+	f.StringVar(&m.walk, "walk", "greedy", "how greedy proposals are chosen: `greedy or lookahead`")
+}
+
+func oneOf(flag, value string, choices ...string) error {
+	for _, c := range choices {
+		if value == c {
+			return nil
+		}
+	}
+	return usagef("--%s is %q; %s are known", flag, value, strings.Join(choices, ", "))
+}
+
+func (m *benchModel) options() (target.Options, error) {
+	o := target.Options{Path: m.path, Backend: m.backend, Draft: m.draft, NoDraft: m.noDraft, UnroundedDraft: m.weights == "bf16"}
+	o.Engine = engine.Options{Lanes: m.lanes, Chunk: m.chunk}
+	for _, c := range []struct {
+		flag, value string
+		choices     []string
+	}{
+		{"verify-rows", m.rows, []string{"", "auto", "all"}},
+		{"draft-weights", m.weights, []string{"", "af4g64", "bf16"}},
+		{"walk", m.walk, []string{"", "greedy", "lookahead"}},
+	} {
+		if err := oneOf(c.flag, c.value, c.choices...); err != nil {
+			return o, err
+		}
+	}
+	if m.chunk < 1 || m.chunk > 1<<16 {
+		return o, usagef("--chunk is %d; 1 to 65536 are possible", m.chunk)
+	}
+	if m.walk == "lookahead" {
+		o.Walk = engine.LookAheadWalk
+	}
+	return o, nil
+}
+
+func (m *benchModel) open(ctx context.Context) (*target.Target, error) {
+	o, err := m.options()
+	if err != nil {
+		return nil, err
+	}
+	t, err := target.Open(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if m.rows != "all" && t.Plan.Layout.MoE.Experts > 0 {
+		t.Engine.Rows = engine.BudgetRows
+	}
+	return t, nil
+}
+
+// corpus reads text or prompts: the file, or what the demonstration model was made for.
+func corpus(path string) ([]bench.Prompt, error) {
+	var r io.Reader = bytes.NewReader(fixtures.PebblePrompts)
+	if path != "" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		r = f
+	}
+	prompts, err := bench.ReadPrompts(r)
+	if err != nil && path != "" {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return prompts, err
+}
+
+func newBenchKL() *cobra.Command {
+	var out benchOutput
+	var m benchModel
+	var models []string
+	var reference, text string
+	var window int
+	o := bench.KLOptions{}
+	cmd := &cobra.Command{
+		Use:   "kl --reference MODEL [--model MODEL]...",
+		Short: "Compare next-token distributions with a reference's",
+		Long: `Run a text through a reference and through other models, or the same model on another backend, and print the KL
+divergence of what they say comes next, how often the best token is the same, and the perplexity of both. A model is a
+GGUF file or a directory; MODEL@BACKEND names its backend.`,
+		Example: `  splash bench kl --reference pebble-BF16.gguf --model pebble-Q8_0.gguf --model pebble-Q4_K_M.gguf
+  splash bench kl --reference model.gguf@oracle --model model.gguf@cpu --text prose.txt --plot kl.svg`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := out.check(); err != nil {
+				return err
+			}
+			if reference == "" || len(models) == 0 {
+				return usagef("--reference and at least one --model are needed")
+			}
+			if window < 2 {
+				return usagef("--window is %d; at least 2 tokens are needed", window)
+			}
+			o.Window, o.Rows = window, m.chunk
+			return runKL(cmd, m, reference, models, text, o, out)
+		},
+	}
+	out.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&reference, "reference", "", "`model` that the others are compared with")
+	f.StringArrayVar(&models, "model", nil, "`model` to compare; may be given again")
+	f.StringVar(&text, "text", "", "text or prompt `file` (default the demonstration model's conversations)")
+	f.IntVar(&window, "window", 512, "`tokens` read in one sequence")
+	f.IntVar(&m.chunk, "chunk", 64, "`rows` of one pass")
+	f.Float64Var(&o.NearTie, "near-tie", 0.05, "`gap` of the reference's two best logits below which a flip is a tie broken")
+	return cmd
+}
+
+// splitBackend parts MODEL@BACKEND.
+func splitBackend(name string) (path, backend string) {
+	if at := strings.LastIndexByte(name, '@'); at > 0 {
+		if _, err := os.Stat(name); err != nil {
+			return name[:at], name[at+1:]
+		}
+	}
+	return name, target.Auto
+}
+
+// namedKL is a model's result.
+type namedKL struct {
+	Model string `json:"model"`
+	*bench.KLResult
+}
+
+func runKL(cmd *cobra.Command, m benchModel, reference string, models []string, text string, o bench.KLOptions, out benchOutput) error {
+	ctx := cmd.Context()
+	open := func(name string) (*target.Target, error) {
+		one := m
+		one.path, one.backend = splitBackend(name)
+		one.noDraft = true
+		return one.open(ctx)
+	}
+	ref, err := open(reference)
+	if err != nil {
+		return err
+	}
+	defer ref.Close()
+	prompts, err := corpus(text)
+	if err != nil {
+		return err
+	}
+	var tokens []int32
+	for _, p := range prompts {
+		tokens = ref.Tokenizer.AppendEncode(tokens, p.Text, true)
+	}
+	var results []namedKL
+	for _, name := range models {
+		if ctx.Err() != nil {
+			break
+		}
+		r, err := oneKL(cmd, open, name, ref, tokens, o)
+		if err != nil {
+			return err
+		}
+		if r != nil {
+			results = append(results, namedKL{name, r})
+		}
+	}
+	if len(results) == 0 {
+		return context.Cause(ctx)
+	}
+	if err := plotKL(out.plot, results); err != nil {
+		return err
+	}
+	if out.json {
+		return writeJSON(cmd.OutOrStdout(), struct {
+			Reference string    `json:"reference"`
+			Results   []namedKL `json:"results"`
+		}{reference, results})
+	}
+	return printKL(cmd.OutOrStdout(), reference, results)
+}
+
+func oneKL(cmd *cobra.Command, open func(string) (*target.Target, error), name string, ref *target.Target, tokens []int32, o bench.KLOptions) (*bench.KLResult, error) {
+	t, err := open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	bar := newBar(cmd, name, len(tokens)-1)
+	o.Progress = bar.add
+	defer bar.done()
+	return bench.KL(cmd.Context(), ref.Network, t.Network, tokens, o)
+}
+
+func plotKL(path string, results []namedKL) error {
+	if path == "" {
+		return nil
+	}
+	var names []string
+	var all []*bench.KLResult
+	for _, r := range results {
+		names, all = append(names, r.Model), append(all, r.KLResult)
+	}
+	return bench.PlotKL(path, names, all)
+}
+
+func printKL(out io.Writer, reference string, results []namedKL) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "model\tpositions\tmean KL\tmedian\tp99\tmax\ttop-1 same\tflips\tat near ties\tperplexity\treference\t")
+	for _, r := range results {
+		fmt.Fprintf(w, "%s\t%d\t%.3e\t%.3e\t%.3e\t%.3e\t%.3f%%\t%d\t%d of %d\t%.4f\t%.4f\t\n", r.Model, r.Positions, r.Mean, r.Median,
+			r.P99, r.Max, 100*r.Top1, r.Flips, r.TieFlips, r.NearTies, r.Perplexity, r.ReferencePerplexity)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "reference: %s; KL in nats\n", reference)
+	return err
+}
+
+func newBenchTokens() *cobra.Command {
+	var out benchOutput
+	var m benchModel
+	var prompts string
+	var compare bool
+	o := bench.TokensOptions{}
+	cmd := &cobra.Command{
+		Use:   "tokens",
+		Short: "Count the tokens a cycle that a draft is worth",
+		Long: `Answer prompts with a draft and print how many tokens a decode cycle came to, how often the proposal at each position was
+accepted, and what a cycle costs by the rows it verifies. --compare answers them without the draft too and says whether
+the texts are the same.`,
+		Example: `  splash bench tokens
+  splash bench tokens --model-dir model.gguf --draft-model DFlash2/ --prompts code.jsonl --plot acceptance.svg`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := out.check(); err != nil {
+				return err
+			}
+			if o.MaxTokens < 1 {
+				return usagef("--max-tokens is %d; at least 1 is needed", o.MaxTokens)
+			}
+			if m.lanes < 1 || m.lanes > 64 {
+				return usagef("--lanes is %d; 1 to 64 are possible", m.lanes)
+			}
+			o.Lanes = m.lanes
+			return runTokens(cmd, m, prompts, o, compare, out)
+		},
+	}
+	out.flags(cmd)
+	m.flags(cmd)
+	m.draftFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&prompts, "prompts", "", "prompt `file`: JSON with \"prompts\", JSON lines, or paragraphs (default the demonstration model's)")
+	f.IntVar(&o.MaxTokens, "max-tokens", 256, "`tokens` of each answer at most")
+	f.IntVar(&m.lanes, "lanes", 4, "`prompts` answered at once")
+	f.Float64Var(&o.Policy.Temperature, "temperature", 0, "sampling `temperature`; 0 is greedy")
+	f.IntVar(&o.Policy.TopK, "top-k", 0, "keep the `k` likeliest tokens; 0 is all")
+	f.Float64Var(&o.Policy.TopP, "top-p", 1, "keep the tokens of this `share`")
+	f.Uint64Var(&o.Seed, "seed", 1, "`seed` of sampled answers")
+	f.BoolVar(&compare, "compare", false, "answer without the draft too, and compare the texts")
+	return cmd
+}
+
+func runTokens(cmd *cobra.Command, m benchModel, prompts string, o bench.TokensOptions, compare bool, out benchOutput) error {
+	r, err := tokensOnce(cmd, m, prompts, o, "with the draft")
+	if err != nil {
+		return err
+	}
+	var different []string
+	if compare && !r.Interrupted {
+		m.noDraft = true
+		alone, err := tokensOnce(cmd, m, prompts, o, "without the draft")
+		if err != nil {
+			return err
+		}
+		different = bench.DifferentAnswers(r, alone)
+	}
+	if out.plot != "" {
+		if err := bench.PlotAcceptance(out.plot, r); err != nil {
+			return err
+		}
+	}
+	if out.json {
+		return writeJSON(cmd.OutOrStdout(), struct {
+			*bench.TokensResult
+			Compared  bool     `json:"compared"`
+			Different []string `json:"different"`
+		}{r, compare, different})
+	}
+	if err := printTokens(cmd.OutOrStdout(), r); err != nil {
+		return err
+	}
+	if compare && !r.Interrupted {
+		fmt.Fprintf(cmd.OutOrStdout(), "%d of %d texts are the same without the draft\n", r.Prompts-len(different), r.Prompts)
+	}
+	return nil
+}
+
+func tokensOnce(cmd *cobra.Command, m benchModel, path string, o bench.TokensOptions, what string) (*bench.TokensResult, error) {
+	t, err := m.open(cmd.Context())
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	texts, err := corpus(path)
+	if err != nil {
+		return nil, err
+	}
+	var prompts []bench.TokenPrompt
+	for _, p := range texts {
+		prompts = append(prompts, bench.TokenPrompt{Name: p.Name, Tokens: t.Tokenizer.Encode(p.Text, true)})
+	}
+	e := engine.New(t.Network, t.Engine)
+	defer e.Close()
+	o.Stop = t.Plan.Stop
+	bar := newBar(cmd, what, len(prompts))
+	defer bar.done()
+	o.Progress = func(done, _ int) { bar.set(done) }
+	return bench.Tokens(cmd.Context(), e, prompts, o)
+}
+
+func printTokens(out io.Writer, r *bench.TokensResult) error {
+	fmt.Fprintf(out, "%d prompts, %d tokens after the first of each in %d cycles: %.3f tokens a cycle\n", r.Prompts, r.Tokens, r.LaneCycles, r.TokensPerCycle)
+	if r.Drafted == 0 {
+		return nil
+	}
+	fmt.Fprintf(out, "%d of %d verified proposals accepted (%.1f%%)\n", r.Accepted, r.Drafted, 100*r.AcceptanceRate)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "position\tverified\taccepted\trate\twith all before\t")
+	for _, p := range r.Positions {
+		fmt.Fprintf(w, "%d\t%d\t%d\t%.3f\t%.3f\t\n", p.Position, p.Verified, p.Accepted, p.Rate, p.Survival)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "cycles by accepted proposals, 0 to 7: %v\n", r.Histogram)
+	fmt.Fprintf(out, "acceptance model: slope %.3f, intercepts %.3f\n", r.Slope, r.Intercept)
+	for _, l := range r.Lines {
+		fmt.Fprintf(out, "cost of a cycle of %d lanes: %.2f ms + %.3f ms a row (%d cycles)\n", l.Lanes, l.BaseMs, l.RowMs, l.Cycles)
+	}
+	if r.Interrupted {
+		fmt.Fprintln(out, "interrupted: these are the answers that were done")
+	}
+	return nil
+}
+
+func newBenchSpeed() *cobra.Command {
+	var out benchOutput
+	var m benchModel
+	var lanes string
+	o := bench.SpeedOptions{}
+	cmd := &cobra.Command{
+		Use:   "speed",
+		Short: "Time prompts and decoding",
+		Long: `Time how fast prompts are read and tokens decoded, with one request and with several at once, and how soon the first token
+comes for a prompt never seen and for the same prompt again.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := out.check(); err != nil {
+				return err
+			}
+			var err error
+			if o.Lanes, err = parseLanes(lanes); err != nil {
+				return err
+			}
+			if o.Prompt < 1 || o.Tokens < 2 || o.Runs < 1 {
+				return usagef("--prompt needs at least 1 token, --tokens 2, --runs 1")
+			}
+			return runSpeed(cmd, m, o, out)
+		},
+	}
+	out.flags(cmd)
+	m.flags(cmd)
+	m.draftFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&lanes, "lanes", "1,2,4,8", "`requests` at once, one run after another")
+	f.IntVar(&o.Prompt, "prompt", 512, "`tokens` of a prompt")
+	f.IntVar(&o.Tokens, "tokens", 64, "`tokens` decoded of each")
+	f.IntVar(&o.Runs, "runs", 3, "`runs` of each, of which the median counts")
+	return cmd
+}
+
+func parseLanes(s string) ([]int, error) {
+	var lanes []int
+	for _, field := range strings.Split(s, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(field))
+		if err != nil || n < 1 || n > 64 {
+			return nil, usagef("--lanes has %q; numbers from 1 to 64, parted by commas, are read", field)
+		}
+		lanes = append(lanes, n)
+	}
+	return lanes, nil
+}
+
+func runSpeed(cmd *cobra.Command, m benchModel, o bench.SpeedOptions, out benchOutput) error {
+	for _, n := range o.Lanes {
+		m.lanes = max(m.lanes, n)
+	}
+	t, err := m.open(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	if limit := t.Engine.Context; o.Prompt+o.Tokens > limit {
+		return usagef("--prompt and --tokens are %d together; the model's context is %d", o.Prompt+o.Tokens, limit)
+	}
+	prompts, err := corpus("")
+	if err != nil {
+		return err
+	}
+	for _, p := range prompts {
+		o.Base = t.Tokenizer.AppendEncode(o.Base, p.Text, true)
+	}
+	o.Vocab = t.Tokenizer.Size()
+	e := engine.New(t.Network, t.Engine)
+	defer e.Close()
+	bar := newBar(cmd, "runs", len(o.Lanes)*o.Runs)
+	o.Progress = func(done, _ int) { bar.set(done) }
+	r, err := bench.Speed(cmd.Context(), e, o)
+	bar.done()
+	if err != nil {
+		return err
+	}
+	if out.plot != "" {
+		if err := bench.PlotSpeed(out.plot, r); err != nil {
+			return err
+		}
+	}
+	if out.json {
+		return writeJSON(cmd.OutOrStdout(), struct {
+			Backend string `json:"backend"`
+			*bench.SpeedResult
+		}{t.Backend, r})
+	}
+	return printSpeed(cmd.OutOrStdout(), t, r)
+}
+
+func printSpeed(out io.Writer, t *target.Target, r *bench.SpeedResult) error {
+	fmt.Fprintf(out, "%s on %s: prompts of %d tokens, %d decoded\n", t.Name, t.Backend, r.Prompt, r.Tokens)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "requests\tprefill tok/s\tdecode tok/s\teach\tfirst token ms\tagain ms\tratio\t")
+	for _, row := range r.Rows {
+		fmt.Fprintf(w, "%d\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t\n", row.Lanes, row.PrefillPerSec, row.DecodePerSec, row.DecodePerLane,
+			row.FirstTokenMs, row.FirstAgainMs, row.FirstTokenRatio)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if r.Interrupted {
+		fmt.Fprintln(out, "interrupted: these are the runs that were done")
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+// Package target opens a model and all that serving it needs: its plan, its network on a backend, its draft, its
+// tokenizer and its chat templates.
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"splash/internal/engine"
+	"splash/internal/model"
+	"splash/internal/tokenizer"
+	"splash/planner"
+)
+
+// Options say what to open and how.
+type Options struct {
+	Path    string // a GGUF file, a part of a split, or a directory; empty: the demonstration model
+	Name    string // of the model; empty: one made of the file's name
+	Draft   string // a draft's directory; empty: none, and the demonstration model's own
+	NoDraft bool   // decode a row a cycle
+	Walk    engine.Walk
+
+	// UnroundedDraft leaves a draft's projections in BF16, to measure what rounding them to 4 bits costs.
+	UnroundedDraft bool
+
+	Backend string // the backend's name; empty or Auto: the best there is
+
+	// Engine are the engine's limits. Context lowers the model's; Proposer and Vocab are the target's to set.
+	Engine engine.Options
+
+	Progress func(done, total int64) // bytes of weights loaded; may be nil
+}
+
+// A Target is a model that is ready to be served.
+type Target struct {
+	Name       string
+	Plan       *planner.Plan
+	Network    model.Network
+	Draft      *planner.Draft // nil: none
+	Tokenizer  *tokenizer.Tokenizer
+	Vocabulary *tokenizer.Vocabulary
+	Backend    string
+	Engine     engine.Options // of an engine on the network
+
+	close []io.Closer // in the order of opening
+}
+
+// Open opens a target. Errors name the file, the tensor or key, what was found and what is accepted. ctx ends the loading.
+func Open(ctx context.Context, o Options) (_ *Target, err error) {
+	backend, err := FindBackend(o.Backend)
+	if err != nil {
+		return nil, err
+	}
+	t := &Target{Name: o.Name, Backend: backend.Name, Engine: o.Engine}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.Close())
+		}
+	}()
+	s, err := openSource(o.Path)
+	if err != nil {
+		return nil, err
+	}
+	t.close = append(t.close, s.files)
+	if t.Name == "" {
+		t.Name = s.name
+	}
+	if err := t.describe(s); err != nil {
+		return nil, err
+	}
+	var d *draftFiles
+	if !o.NoDraft && (o.Draft != "" || o.Path == "") {
+		if d, err = openDraft(o.Draft, t.Plan); err != nil {
+			return nil, err
+		}
+		t.close = append(t.close, d.files)
+		t.Draft = d.sizes
+	}
+	if err := t.load(ctx, backend, s, d, o); err != nil {
+		return nil, err
+	}
+	return t, s.changed()
+}
+
+// describe takes what the files say without their weights.
+func (t *Target) describe(s *source) (err error) {
+	t.Plan, t.Vocabulary = s.plan, s.vocabulary
+	t.Engine.Vocab = s.plan.Layout.Vocab
+	switch most := s.plan.Layout.Context; {
+	case t.Engine.Context > most:
+		return fmt.Errorf("a context of %d tokens is more than the model's %d", t.Engine.Context, most)
+	case t.Engine.Context == 0:
+		t.Engine.Context = most
+	}
+	if t.Tokenizer, err = tokenizer.New(s.vocabulary); err != nil {
+		return err
+	}
+	if n := t.Tokenizer.Size(); n > t.Engine.Vocab {
+		return fmt.Errorf("tokenizer vocabulary does not fit the model: %d tokens, %d rows", n, t.Engine.Vocab)
+	}
+	return nil
+}
+
+// load builds the networks.
+func (t *Target) load(ctx context.Context, backend Backend, s *source, d *draftFiles, o Options) error {
+	b, err := backend.Open(s.plan, t.Engine.MaxRows())
+	if err != nil {
+		return err
+	}
+	if c, ok := b.(io.Closer); ok {
+		t.close = append(t.close, c)
+	}
+	m := &meter{ctx: ctx, report: o.Progress}
+	if err := m.count(s.weights, s.plan.Tensors); err != nil {
+		return err
+	}
+	var taps []int
+	if d != nil {
+		taps = d.sizes.Taps
+		if err := m.count(d.weights, d.tensors); err != nil {
+			return err
+		}
+	}
+	if t.Network, err = model.New(b, s.plan, metered{s.weights, m}, model.Options{Taps: taps}); err != nil {
+		return err
+	}
+	if d != nil {
+		t.Engine.Proposer, err = d.proposer(t.Network, metered{d.weights, m}, o)
+	}
+	return err
+}
+
+// Close gives everything back. The engines on the network must be closed before.
+func (t *Target) Close() error {
+	var errs []error
+	for i := len(t.close) - 1; i >= 0; i-- {
+		errs = append(errs, t.close[i].Close())
+	}
+	t.close = nil
+	return errors.Join(errs...)
+}
