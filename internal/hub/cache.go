@@ -90,6 +90,18 @@ func BlobName(path string) string {
 	return filepath.Base(real)
 }
 
+// SnapshotOf tells which snapshot of which cache a path lies in. Folder is the name of the repository's folder there.
+func SnapshotOf(path string) (c Cache, folder, commit string, ok bool) {
+	for dir := filepath.Dir(path); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		above := filepath.Dir(dir)
+		if commit := filepath.Base(dir); filepath.Base(above) == "snapshots" && IsCommit(commit) {
+			repo := filepath.Dir(above)
+			return Cache{filepath.Dir(repo)}, filepath.Base(repo), commit, true
+		}
+	}
+	return Cache{}, "", "", false
+}
+
 // Ref is the commit that the cache recorded for a branch or tag; empty: none.
 func (c Cache) Ref(repo, name string) string {
 	if !safePath(name) {

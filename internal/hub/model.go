@@ -254,3 +254,6 @@ func (c *Client) fileURL(repo, commit, file string) string {
 	}
 	return c.endpoint.String() + "/" + repo + "/resolve/" + commit + "/" + strings.Join(parts, "/")
 }
+
+// IsDigest reports whether text is a digest as the Hub names content: 64 hex digits, or 40 of a Git blob.
+func IsDigest(text string) bool { return digestPattern.MatchString(text) }

@@ -21,6 +21,15 @@ const maxSteps = 256
 // refused early costs one step, one of 12 MiB five ranges.
 var spans = []int64{1, 1, 2, 4, 4, 8}
 
+// Reach is the number of bytes that the first so many ranges of a sequential reading cover.
+func Reach(ranges int) int64 {
+	var steps int64
+	for i := range ranges {
+		steps += spans[min(i, len(spans)-1)]
+	}
+	return steps * Step
+}
+
 // A Remote reads a file of the Hub by ranges, as an io.ReaderAt. It fetches whole steps, each at most once, and nothing
 // before it is asked for: a range is read from its connection only as far as the reader goes, and Close drops the rest.
 type Remote struct {

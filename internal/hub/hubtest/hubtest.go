@@ -170,6 +170,23 @@ func (s *Server) Total() Count {
 	return s.total
 }
 
+// Files is the number of requests to the Hub that were for files.
+func (s *Server) Files() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.counts {
+		n += c.Hub
+	}
+	return n
+}
+
+// Drop removes a branch; its commits stay.
+func (s *Server) Drop(name, branch string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.repos[name].branches, branch)
+}
+
 // Reset sets every count to zero.
 func (s *Server) Reset() {
 	s.mu.Lock()
