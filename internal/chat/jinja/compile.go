@@ -368,7 +368,7 @@ func (c *compiler) write(b *strings.Builder, e Expr) {
 		b.WriteByte(')')
 	default:
 		fmt.Fprintf(b, "op(%s", c.node(e))
-		for _, x := range operands(e) {
+		for _, x := range Operands(e) {
 			b.WriteString(", ")
 			if x == nil {
 				b.WriteString("none")
@@ -399,8 +399,8 @@ func (c *compiler) logic(b *strings.Builder, e *Logic) {
 	b.WriteString(after)
 }
 
-// operands lists what an expression other than a constant, a name or a choice works on. Nil is left out in a slice.
-func operands(e Expr) []Expr {
+// Operands lists what an expression other than a constant, a name or a choice works on. Nil is left out in a slice.
+func Operands(e Expr) []Expr {
 	switch e := e.(type) {
 	case *List:
 		return e.Items
@@ -451,7 +451,7 @@ func heightAbove(e Expr, max int) bool {
 	if max == 0 {
 		return true
 	}
-	for _, x := range operands(e) {
+	for _, x := range Operands(e) {
 		if x != nil && heightAbove(x, max-1) {
 			return true
 		}

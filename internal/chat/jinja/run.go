@@ -183,7 +183,7 @@ func isMissing(r *renderer, _ node, a []engine.Value) engine.Value {
 func operate(r *renderer, n node, a []engine.Value) engine.Value {
 	r.spend(16 * len(a))
 	v := make([]any, len(a))
-	exprs := operands(n)
+	exprs := Operands(n)
 	for i := range a {
 		v[i] = r.named(unbox(a[i]), exprs[i])
 	}
