@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"os"
+	"slices"
 	"sync"
 	"testing"
 
@@ -89,5 +90,42 @@ func TestDraftTokensPerCycle(t *testing.T) {
 		s.Counts.Tokens, s.Counts.LaneCycles, got, demoTokensPerCycle, s.Histogram)
 	if got < 0.95*demoTokensPerCycle {
 		t.Errorf("%.3f tokens a cycle, want %.3f less 5%%", got, demoTokensPerCycle)
+	}
+}
+
+// TestDraftKeepsGreedyText answers 200 prompts, the demonstration model's and their continuations, with the draft and
+// without it: token for token the same.
+func TestDraftKeepsGreedyText(t *testing.T) {
+	var prompts [][]int32
+	for _, p := range demoPrompts(t) {
+		for k := 0; k < 6 && len(p.IDs) < 30 && len(prompts) < 200; k++ {
+			prompts = append(prompts, slices.Concat(p.IDs, p.Greedy[:min(k, len(p.Greedy))]))
+		}
+	}
+	if len(prompts) != 200 {
+		t.Fatalf("%d prompts", len(prompts))
+	}
+	o := engine.Options{Context: demoContext, Vocab: 4096, Queue: len(prompts)}
+	var answers [2][][]int32
+	for i := range answers {
+		n, proposer := loadPair(t, "pebble-Q8_0.gguf", o, false)
+		with := o
+		if i == 1 {
+			with.Proposer = proposer
+		}
+		e := engine.New(n, with)
+		answers[i] = make([][]int32, len(prompts))
+		var wg sync.WaitGroup
+		for j, p := range prompts {
+			wg.Go(func() { answers[i][j] = generate(t, e, p, 12) })
+		}
+		wg.Wait()
+		if s := e.Speculation(); i == 1 {
+			t.Logf("%.3f tokens a cycle", s.Counts.TokensPerCycle())
+		}
+		e.Close()
+	}
+	if d := cmp.Diff(answers[0], answers[1]); d != "" {
+		t.Error(d)
 	}
 }

@@ -25,6 +25,7 @@ type fake struct {
 	outputs int
 	maxRows int
 	fail    func(p *model.Pass) error
+	freed   func(l model.Lane)
 	nan     bool
 }
 
@@ -55,7 +56,12 @@ func (f fakeBackend) NewLane() (model.Lane, error) {
 	}
 }
 
-func (f fakeBackend) FreeLane(l model.Lane) { delete(f.history, l) }
+func (f fakeBackend) FreeLane(l model.Lane) {
+	delete(f.history, l)
+	if f.freed != nil {
+		f.freed(l)
+	}
+}
 
 func (f *fake) Forward(p *model.Pass) error {
 	if f.fail != nil {
@@ -68,7 +74,7 @@ func (f *fake) Forward(p *model.Pass) error {
 	for _, s := range p.Segments {
 		h := f.history[s.Lane][len(f.history[s.Lane])-1]
 		for i, t := range s.Tokens {
-			h = h*6364136223846793005 + uint64(t) + 1442695040888963407
+			h = step(h, t)
 			rows++
 			f.history[s.Lane] = append(f.history[s.Lane], h)
 			if i >= len(s.Tokens)-s.Outputs {
@@ -88,13 +94,25 @@ func (f *fake) fill(h uint64) {
 	}
 	row := f.logits[f.outputs]
 	f.outputs++
+	fillLogits(row, h)
+	if f.nan {
+		row[0] = float32(math.NaN())
+		for i := range row {
+			row[i] = row[0]
+		}
+	}
+}
+
+// step is the hash after one more token.
+func step(h uint64, token int32) uint64 {
+	return h*6364136223846793005 + uint64(token) + 1442695040888963407
+}
+
+func fillLogits(row []float32, h uint64) {
 	for i := range row {
 		h ^= h >> 29
 		h *= 0xBF58476D1CE4E5B9
 		row[i] = float32(h>>40) / (1 << 22)
-		if f.nan {
-			row[i] = float32(math.NaN())
-		}
 	}
 }
 
@@ -151,7 +169,7 @@ func TestRequestsDoNotTouch(t *testing.T) {
 	}
 	for _, chunk := range []int{1, 3, 64, 5000} {
 		f := newFake(97)
-		o := Options{Context: 4096, Chunk: chunk, Lanes: 3, Queue: 100}
+		o := Options{Context: 1 << 24, Chunk: chunk, Lanes: 3, Queue: 100}
 		f.maxRows = o.MaxRows()
 		e := New(f, o)
 		got := make([][]int32, len(requests))
