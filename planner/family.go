@@ -103,6 +103,10 @@ func Families() []*Family {
 		tiny("tiny-qwen35moe", moe(tinySizes(false)), []int{0, 2, 3}),
 		tiny("tiny-qwen4exp", tinyHyper(), []int{1, 3}),
 		tinyFlint(),
+		tied("tiny-qwen35-tied", dense(tinySizes(true))),
+		tied("tiny-qwen35moe-tied", moe(tinySizes(false))),
+		tinyRotated(),
+		bench(),
 		pebble(),
 	}
 }
@@ -242,6 +246,30 @@ func tinyFlint() *Family {
 			},
 		},
 	}
+}
+
+// tied is a tiny family whose token table is its head; the shorter context tells it from the one with a head.
+func tied(name string, l Layout) *Family {
+	l.Tied, l.Context = true, 2048
+	return tiny(name, l, []int{0, 2, 3})
+}
+
+// tinyRotated is the least dense family whose every input is whole blocks of the Hadamard rotation, of two widths.
+func tinyRotated() *Family {
+	l := dense(sizes{layers: 4, hidden: 1024, heads: 4, kv: 1, keys: 2, values: 8, ffn: 2048, vocab: 2048, context: 4096})
+	f := tiny("tiny-rotated", l, []int{0, 2, 3})
+	f.Vision, f.Image = nil, -1
+	return f
+}
+
+// bench has the sizes of Qwen3.5-0.8B under a vocabulary of a tenth: what a machine's speed is measured on.
+func bench() *Family {
+	l := dense(sizes{
+		layers: 24, hidden: 1024, heads: 8, kv: 2, keys: 16, values: 16, ffn: 3584, vocab: 32768, context: 32768, tied: true,
+	})
+	f := tiny("bench-qwen35", l, nil)
+	f.Vision, f.Image, f.Mask = nil, -1, TokenRange{0, 32767}
+	return f
 }
 
 // pebble is the demo model: the tiny dense sizes, twice as deep, with its own vocabulary.
