@@ -24,3 +24,10 @@ func (s *Stream) progress(n int) {
 	s.mu.Unlock()
 	s.signal()
 }
+
+// Running reports whether the engine takes requests.
+func (e *Engine) Running() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.stopped
+}
