@@ -252,7 +252,7 @@ func (in *Installer) retain(ctx context.Context, a *at) (*Installed, error) {
 		installed.Close()
 		return nil, err
 	}
-	in.retirePins(a.rel, &installed.Record)
+	in.tidy(a.rel, &installed.Record)
 	return installed, nil
 }
 

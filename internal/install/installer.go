@@ -188,31 +188,32 @@ func (in *Installer) keepPins(rel string, r *Record) error {
 	return nil
 }
 
-// retirePins drops the pins of the installation at rel that its record does not need, in the repositories of it and of the
-// records before it. An old pin wastes space in the cache and harms nothing.
+// retirePins drops the pins of the installation at rel that nothing needs: neither its record, nor an assembly that a
+// process holds though no selection links it. It looks into the repositories of those and of the records before. An old
+// pin wastes space in the cache and harms nothing.
 func (in *Installer) retirePins(rel string, r *Record, before ...*Record) {
-	owner := pinOwner(in.store().link(rel))
-	var all []pin
-	keep := map[string][]string{}
 	folder := func(p pin) string { return p.cache.Folder(p.repo) }
-	if r != nil {
-		for _, p := range r.pins() {
+	keep, seen := map[string][]string{}, map[string]pin{}
+	for _, needed := range append(in.store().heldAlone(), r) {
+		if needed == nil {
+			continue
+		}
+		for _, p := range needed.pins() {
 			keep[folder(p)] = append(keep[folder(p)], p.commit)
-			all = append(all, p)
+			seen[folder(p)] = p
 		}
 	}
 	for _, b := range before {
-		if b != nil {
-			all = append(all, b.pins()...)
-		}
-	}
-	done := map[string]bool{}
-	for _, p := range all {
-		if done[folder(p)] {
+		if b == nil {
 			continue
 		}
-		done[folder(p)] = true
-		if err := p.cache.Unpin(p.repo, owner, keep[folder(p)]...); err != nil {
+		for _, p := range b.pins() {
+			seen[folder(p)] = p
+		}
+	}
+	owner := pinOwner(in.store().link(rel))
+	for at, p := range seen {
+		if err := p.cache.Unpin(p.repo, owner, keep[at]...); err != nil {
 			in.logf("Warning: could not retire old Hub cache references: %v", err)
 		}
 	}
@@ -258,11 +259,16 @@ func (in *Installer) publish(ctx context.Context, p *publication) (*Installed, e
 	if err != nil {
 		return nil, err
 	}
-	in.retirePins(p.rel, r, before)
-	if err := s.collect(); err != nil {
+	in.tidy(p.rel, r, before)
+	return installed, nil
+}
+
+// tidy drops what nothing uses any more. The caller holds the installation lock.
+func (in *Installer) tidy(rel string, r *Record, before ...*Record) {
+	if err := in.store().collect(); err != nil {
 		in.logf("Warning: could not remove what is no longer used: %v", err)
 	}
-	return installed, nil
+	in.retirePins(rel, r, before...)
 }
 
 // record describes the files of a publication as they are now.

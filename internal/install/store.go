@@ -167,6 +167,30 @@ func (s *store) collect() error {
 		}), s.sweepPrepared())
 }
 
+// heldAlone are the records of the assemblies that a process holds and no selection links.
+func (s *store) heldAlone() []*Record {
+	links, err := s.links()
+	if err != nil {
+		return nil
+	}
+	linked := map[string]bool{}
+	for _, dir := range links {
+		linked[dir] = true
+	}
+	names, _ := listDir(s.resolved())
+	var records []*Record
+	for _, name := range names {
+		dir := filepath.Join(s.resolved(), name)
+		if linked[dir] || !held(dir) {
+			continue
+		}
+		if r, err := readRecord(dir); err == nil {
+			records = append(records, r)
+		}
+	}
+	return records
+}
+
 // sweep deletes what a folder holds but what is to stay.
 func (s *store) sweep(dir string, stays func(path string) bool) error {
 	names, err := listDir(dir)

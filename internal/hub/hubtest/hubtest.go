@@ -180,6 +180,22 @@ func (s *Server) Files() (n int) {
 	return n
 }
 
+// Current reports whether the head of a branch holds content of that digest.
+func (s *Server) Current(digest string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.repos {
+		for _, commit := range r.branches {
+			for p, data := range r.commits[commit] {
+				if Digest(p, data) == digest {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
 // Drop removes a branch; its commits stay.
 func (s *Server) Drop(name, branch string) {
 	s.mu.Lock()
