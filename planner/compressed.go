@@ -17,8 +17,8 @@ const (
 )
 
 // compressedAccepts says what compressed-tensors weights load as.
-const compressedAccepts = "compressed-tensors weights load as nvfp4-pack-quantized (float 4-bit by tensor_group in groups of 16)" +
-	" or float-quantized (float 8-bit by channel or tensor)"
+const compressedAccepts = "compressed-tensors weights load as nvfp4-pack-quantized" +
+	" (float 4-bit by tensor_group in groups of 16) or float-quantized (float 8-bit by channel or tensor)"
 
 // A compressedGroup is one of config_groups: a format, and the modules it claims.
 type compressedGroup struct {
@@ -148,10 +148,15 @@ func compressedFormat(label string, o, group object) (dequant.Type, error) {
 	if err := checkOrder(label, w); err != nil {
 		return 0, err
 	}
-	switch {
-	case format == "nvfp4-pack-quantized" && kind == "float" && bits == 4 && strategy == "tensor_group" && size == 16:
+	type scheme struct {
+		format, kind, strategy string
+		bits, size             int64
+		sized                  bool
+	}
+	switch (scheme{format, kind, strategy, bits, size, sized}) {
+	case scheme{"nvfp4-pack-quantized", "float", "tensor_group", 4, 16, true}:
 		return dequant.NVFP4Rows, nil
-	case format == "float-quantized" && kind == "float" && bits == 8 && (strategy == "channel" || strategy == "tensor") && !sized:
+	case scheme{"float-quantized", "float", "channel", 8, 0, false}, scheme{"float-quantized", "float", "tensor", 8, 0, false}:
 		return dequant.FP8Rows, nil
 	}
 	in := ""
@@ -161,23 +166,26 @@ func compressedFormat(label string, o, group object) (dequant.Type, error) {
 	if format == "" {
 		format = "of no format"
 	}
-	return 0, fmt.Errorf("%s is %s: %s %d-bit by %s%s; %s", label, plain(format), plain(kind), bits, plain(strategy), in, compressedAccepts)
+	return 0, fmt.Errorf("%s is %s: %s %d-bit by %s%s; %s",
+		label, plain(format), plain(kind), bits, plain(strategy), in, compressedAccepts)
 }
 
 // checkOrder refuses asymmetric weights and reordered columns.
 func checkOrder(label string, w object) error {
 	if v, ok := w["symmetric"]; ok && v != nil && v != true {
-		return fmt.Errorf("%s is asymmetric; compressed-tensors weights load symmetric and in their stored column order", label)
+		return fmt.Errorf("%s is asymmetric; compressed-tensors weights load symmetric and in their stored column order",
+			label)
 	}
 	if v := w["actorder"]; v == "group" || v == true {
-		return fmt.Errorf("%s has actorder %v; compressed-tensors weights load symmetric and in their stored column order", label, v)
+		return fmt.Errorf("%s has actorder %v; compressed-tensors weights load symmetric and in their stored column order",
+			label, v)
 	}
 	return nil
 }
 
 // readPatterns reads an array of names, expressions after "re:", and the class Linear.
 func readPatterns(label string, v any, expressions *int) ([]compressedPattern, error) {
-	list, ok := object{"": v}.texts("")
+	list, ok := toTexts(v)
 	if !ok {
 		return nil, fmt.Errorf("%s must be an array of strings", label)
 	}

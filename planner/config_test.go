@@ -226,9 +226,12 @@ func TestConfigRefused(t *testing.T) {
 		change func(o jsonObject)
 		want   string
 	}{
-		{"no text", func(o jsonObject) { delete(o, "text_config") }, none + "(its config has no text_config); " + supported},
-		{"a text of text", func(o jsonObject) { o["text_config"] = "x" }, none + "(its config has no text_config); " + supported},
-		{"no type", func(o jsonObject) { delete(at(o, "text_config"), "model_type") }, none + "(its text_config has no model_type); " + supported},
+		{"no text", func(o jsonObject) { delete(o, "text_config") },
+			none + "(its config has no text_config); " + supported},
+		{"a text of text", func(o jsonObject) { o["text_config"] = "x" },
+			none + "(its config has no text_config); " + supported},
+		{"no type", func(o jsonObject) { delete(at(o, "text_config"), "model_type") },
+			none + "(its text_config has no model_type); " + supported},
 		{"another type", text("model_type", "llama"), none + "(text model type llama); " + supported},
 		{"the outer type inside", text("model_type", "qwen3_5_moe"), none + "(text model type qwen3_5_moe); " + supported},
 		{"Flint's type inside", text("model_type", "flint"), none + "(text model type flint); " + supported},
@@ -238,14 +241,18 @@ func TestConfigRefused(t *testing.T) {
 		{"a width of true", text("hidden_size", true), "text config hidden_size must be a number"},
 		{"a fraction of a width", text("hidden_size", 2048.5),
 			none + "(text config hidden_size: MLX 2048.5, Qwen3.6-35B-A3B 2048); " + supported},
-		{"another width", text("hidden_size", 3072), none + "(text config hidden_size: MLX 3072, Qwen3.6-35B-A3B 2048); " + supported},
-		{"another vocabulary", text("vocab_size", 151936), none + "(text config vocab_size: MLX 151936, Qwen3.6-35B-A3B 248320); " + supported},
+		{"another width", text("hidden_size", 3072),
+			none + "(text config hidden_size: MLX 3072, Qwen3.6-35B-A3B 2048); " + supported},
+		{"another vocabulary", text("vocab_size", 151936),
+			none + "(text config vocab_size: MLX 151936, Qwen3.6-35B-A3B 248320); " + supported},
 		{"key heads", text("linear_num_key_heads", 8), "text config linear_num_key_heads mismatch: MLX 8, runtime 16"},
 		{"no key heads", func(o jsonObject) { delete(at(o, "text_config"), "linear_num_key_heads") },
 			"text config linear_num_key_heads must be a number"},
-		{"value heads", text("linear_num_value_heads", 64), "text config linear_num_value_heads mismatch: MLX 64, runtime 32"},
+		{"value heads", text("linear_num_value_heads", 64),
+			"text config linear_num_value_heads mismatch: MLX 64, runtime 32"},
 		{"key width", text("linear_key_head_dim", 64), "text config linear_key_head_dim mismatch: MLX 64, runtime 128"},
-		{"value width", text("linear_value_head_dim", 256), "text config linear_value_head_dim mismatch: MLX 256, runtime 128"},
+		{"value width", text("linear_value_head_dim", 256),
+			"text config linear_value_head_dim mismatch: MLX 256, runtime 128"},
 		{"kernel", text("linear_conv_kernel_dim", 3), "text config linear_conv_kernel_dim mismatch: MLX 3, runtime 4"},
 		{"interval", text("full_attention_interval", 6), "text config full_attention_interval mismatch: MLX 6, runtime 4"},
 		{"epsilon", text("rms_norm_eps", 1e-5), "text config rms_norm_eps mismatch: MLX 1e-05, runtime 1e-06"},
@@ -253,13 +260,16 @@ func TestConfigRefused(t *testing.T) {
 			"text config rms_norm_eps mismatch: MLX 9.999999974752427e-07, runtime 1e-06"},
 		{"fewer experts", text("num_experts", 128), "text config num_experts mismatch: MLX 128, runtime 256"},
 		{"experts a token", text("num_experts_per_tok", 10), "text config num_experts_per_tok mismatch: MLX 10, runtime 8"},
-		{"expert width", text("moe_intermediate_size", 768), "text config moe_intermediate_size mismatch: MLX 768, runtime 512"},
-		{"shared width", text("shared_expert_intermediate_size", 0), "text config shared_expert_intermediate_size mismatch: MLX 0, runtime 512"},
+		{"expert width", text("moe_intermediate_size", 768),
+			"text config moe_intermediate_size mismatch: MLX 768, runtime 512"},
+		{"shared width", text("shared_expert_intermediate_size", 0),
+			"text config shared_expert_intermediate_size mismatch: MLX 0, runtime 512"},
 		{"biases", text("attention_bias", true), "text config attention_bias must be false"},
 		{"biases of 0", text("attention_bias", 0), "text config attention_bias must be false"},
 		{"no gate", text("attn_output_gate", false), "text config attn_output_gate must be true"},
 		{"a tied head", text("tie_word_embeddings", true), "text config tie_word_embeddings must be false"},
-		{"a tied head at the top", func(o jsonObject) { o["tie_word_embeddings"] = true }, "config tie_word_embeddings must be false"},
+		{"a tied head at the top", func(o jsonObject) { o["tie_word_embeddings"] = true },
+			"config tie_word_embeddings must be false"},
 		{"a head of no kind", func(o jsonObject) {
 			delete(o, "tie_word_embeddings")
 			delete(at(o, "text_config"), "tie_word_embeddings")
@@ -271,15 +281,20 @@ func TestConfigRefused(t *testing.T) {
 		{"another layer", text("layer_types", wrong), "text config layer_types 3 must be full_attention"},
 		{"no layers", text("layer_types", nil), "text config layer_types must be an array"},
 		{"no rotation", text("rope_parameters", nil), "text config rope_parameters must be an object"},
-		{"rotary base", rope("rope_theta", 10000), "text config rope_parameters rope_theta mismatch: MLX 10000, runtime 10000000"},
-		{"rotated part", rope("partial_rotary_factor", 0.5), "text config rope_parameters partial_rotary_factor mismatch: MLX 0.5, runtime 0.25"},
-		{"no rotated part", rope("partial_rotary_factor", nil), "text config rope_parameters partial_rotary_factor must be a number"},
-		{"scaled rotation", rope("rope_type", "yarn"), "text config rope_parameters rope_type mismatch: MLX yarn, runtime default"},
+		{"rotary base", rope("rope_theta", 10000),
+			"text config rope_parameters rope_theta mismatch: MLX 10000, runtime 10000000"},
+		{"rotated part", rope("partial_rotary_factor", 0.5),
+			"text config rope_parameters partial_rotary_factor mismatch: MLX 0.5, runtime 0.25"},
+		{"no rotated part", rope("partial_rotary_factor", nil),
+			"text config rope_parameters partial_rotary_factor must be a number"},
+		{"scaled rotation", rope("rope_type", "yarn"),
+			"text config rope_parameters rope_type mismatch: MLX yarn, runtime default"},
 		{"no rotation type", func(o jsonObject) { delete(at(o, "text_config", "rope_parameters"), "rope_type") },
 			"text config rope_parameters rope_type must be a string"},
 		{"sections", rope("mrope_section", []any{16, 24, 24}),
 			"text config rope_parameters mrope_section mismatch: MLX [16, 24, 24], runtime [11, 11, 10]"},
-		{"sections of true", rope("mrope_section", true), "text config rope_parameters mrope_section mismatch: MLX true, runtime [11, 11, 10]"},
+		{"sections of true", rope("mrope_section", true),
+			"text config rope_parameters mrope_section mismatch: MLX true, runtime [11, 11, 10]"},
 
 		// Quantization.
 		{"none", func(o jsonObject) { delete(o, "quantization") }, "config.json declares no quantization" + needs},
@@ -291,7 +306,8 @@ func TestConfigRefused(t *testing.T) {
 			delete(o, "quantization")
 			o["quantization_config"] = jsonObject{"bits": 4}
 		}, "quantization_config names no quant_method" + needs},
-		{"no bits", func(o jsonObject) { delete(at(o, "quantization"), "bits") }, "quantization bits must be a whole number"},
+		{"no bits", func(o jsonObject) { delete(at(o, "quantization"), "bits") },
+			"quantization bits must be a whole number"},
 		{"bits of true", mlx("bits", true), "quantization bits must be a whole number"},
 		{"a fraction of a group", mlx("group_size", 64.5), "quantization group_size must be a whole number"},
 		{"a number of a mode", mlx("mode", 4), "quantization mode must be a string"},
@@ -299,8 +315,10 @@ func TestConfigRefused(t *testing.T) {
 		{"groups of 16", mlx("group_size", 16), "quantization is affine 4-bit in groups of 16; " + mlxAccepts},
 		{"mxfp8", mlx("language_model.model.layers.3.self_attn.o_proj", jsonObject{"mode": "mxfp8", "bits": 8, "group_size": 32}),
 			"quantization language_model.model.layers.3.self_attn.o_proj is mxfp8 8-bit in groups of 32; " + mlxAccepts},
-		{"mxfp8 by its defaults", mlx("x", jsonObject{"mode": "mxfp8"}), "quantization x is mxfp8 8-bit in groups of 32; " + mlxAccepts},
-		{"mxfp4 in groups of 64", mlx("x", jsonObject{"mode": "mxfp4", "group_size": 64}), "quantization x is mxfp4 4-bit in groups of 64; " + mlxAccepts},
+		{"mxfp8 by its defaults", mlx("x", jsonObject{"mode": "mxfp8"}),
+			"quantization x is mxfp8 8-bit in groups of 32; " + mlxAccepts},
+		{"mxfp4 in groups of 64", mlx("x", jsonObject{"mode": "mxfp4", "group_size": 64}),
+			"quantization x is mxfp4 4-bit in groups of 64; " + mlxAccepts},
 		{"an entry's mode is its own", func(o jsonObject) {
 			o["quantization"] = jsonObject{"mode": "nvfp4", "bits": 4, "group_size": 16, "x": jsonObject{"group_size": 16}}
 		}, "quantization x is affine 4-bit in groups of 16; " + mlxAccepts},
@@ -311,7 +329,8 @@ func TestConfigRefused(t *testing.T) {
 			"quantization model.language_model.layers.0.linear_attn.in_proj_qkv is unquantized; Splash loads quantized MLX projections"},
 		{"the head in floats", mlx("language_model.lm_head", false),
 			"quantization language_model.lm_head is unquantized; Splash loads quantized MLX projections"},
-		{"the head in floats, by its short name", mlx("lm_head", false), "quantization lm_head is unquantized; Splash loads quantized MLX projections"},
+		{"the head in floats, by its short name", mlx("lm_head", false),
+			"quantization lm_head is unquantized; Splash loads quantized MLX projections"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := fakeConfig(family(t, "Qwen3.6-35B-A3B"))
@@ -324,7 +343,8 @@ func TestConfigRefused(t *testing.T) {
 		{"cut", `{"a":`, "config.json: unexpected EOF"},
 		{"two", `{} {}`, "config.json: something follows the object"},
 		{"a key twice", `{"a":{"b":1,"b":2}}`, "config.json: b appears twice"},
-		{"deep", strings.Repeat(`{"a":`, 70) + "1" + strings.Repeat("}", 70), "config.json: values nested more than 64 deep"},
+		{"deep", strings.Repeat(`{"a":`, 70) + "1" + strings.Repeat("}", 70),
+			"config.json: values nested more than 64 deep"},
 		{"long", `{"a":"` + strings.Repeat("x", MaxConfig) + `"}`, "config.json is 1048584 bytes, at most 1048576"},
 		{"not a number", `{"a":NaN}`, "config.json: invalid character 'N' looking for beginning of value"},
 	} {
@@ -363,16 +383,19 @@ func TestModelOptRefused(t *testing.T) {
 			"quantization_config quantized_layers " + layer + "mlp.experts is W8A8_SQ; " + modelOptAccepts},
 		{"a layer of no algorithm", layers(func(o jsonObject) { o["lm_head"] = jsonObject{} }),
 			"quantization_config quantized_layers lm_head is null; " + modelOptAccepts},
-		{"a layer of a text", layers(func(o jsonObject) { o["lm_head"] = "FP8" }), "quantization_config quantized_layers lm_head is FP8; " + modelOptAccepts},
+		{"a layer of a text", layers(func(o jsonObject) { o["lm_head"] = "FP8" }),
+			"quantization_config quantized_layers lm_head is FP8; " + modelOptAccepts},
 		{"a layer in groups of 32", layers(func(o jsonObject) { o["lm_head"] = jsonObject{"quant_algo": "NVFP4", "group_size": 32} }),
 			"quantization_config quantized_layers lm_head is NVFP4 in groups of 32; " + modelOptAccepts + " in groups of 16"},
 		{"no head", layers(func(o jsonObject) { delete(o, "lm_head") }), leaves("lm_head")},
 		{"no experts", layers(func(o jsonObject) { delete(o, "model.language_model.layers.2.mlp.experts") }),
 			leaves("model.language_model.layers.2.mlp.experts")},
-		{"a projection left out", layers(func(o jsonObject) { delete(o, layer+"linear_attn.out_proj") }), leaves(layer + "linear_attn.out_proj")},
+		{"a projection left out", layers(func(o jsonObject) { delete(o, layer+"linear_attn.out_proj") }),
+			leaves(layer + "linear_attn.out_proj")},
 		{"no algorithm", jsonObject{}, "quantization_config is null; " + modelOptAccepts},
 		{"another algorithm", jsonObject{"quant_algo": "INT4_AWQ"}, "quantization_config is INT4_AWQ; " + modelOptAccepts},
-		{"layers of a list", jsonObject{"quantized_layers": []any{}, "quant_algo": true}, "quantization_config is true; " + modelOptAccepts},
+		{"layers of a list", jsonObject{"quantized_layers": []any{}, "quant_algo": true},
+			"quantization_config is true; " + modelOptAccepts},
 		{"an ignored head", ignore("lm_head"), leaves("lm_head")},
 		{"an ignored kind", ignore("*self_attn*"), leaves("model.language_model.layers.3.self_attn.q_proj")},
 		{"ignored experts", ignore("*.experts"), leaves(layer + "mlp.experts")},
@@ -381,9 +404,12 @@ func TestModelOptRefused(t *testing.T) {
 		{"a class", ignore("*.layers.[0-2].linear_attn.in_proj_[!abz]*"), leaves(layer + "linear_attn.in_proj_qkv")},
 		{"a question", ignore("lm?head"), leaves("lm_head")},
 		{"everything", ignore("*"), leaves(layer + "linear_attn.in_proj_qkv")},
-		{"a list of numbers", jsonObject{"quant_algo": "FP8", "ignore": []any{1}}, "quantization_config ignore must be an array of strings"},
-		{"a text of patterns", jsonObject{"quant_algo": "FP8", "exclude_modules": "x"}, "quantization_config exclude_modules must be an array of strings"},
-		{"a long pattern", ignore(strings.Repeat("*", 4097)), "quantization_config ignore holds a pattern of 4097 bytes, at most 4096"},
+		{"a list of numbers", jsonObject{"quant_algo": "FP8", "ignore": []any{1}},
+			"quantization_config ignore must be an array of strings"},
+		{"a text of patterns", jsonObject{"quant_algo": "FP8", "exclude_modules": "x"},
+			"quantization_config exclude_modules must be an array of strings"},
+		{"a long pattern", ignore(strings.Repeat("*", 4097)),
+			"quantization_config ignore holds a pattern of 4097 bytes, at most 4096"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := fakeConfig(family(t, "tiny-qwen35moe"))
@@ -421,43 +447,61 @@ func TestCompressedRefused(t *testing.T) {
 		change func(q jsonObject)
 		want   string
 	}{
-		{"no groups", func(q jsonObject) { delete(q, "config_groups") }, "quantization_config config_groups must be an object of at least one group"},
-		{"empty groups", func(q jsonObject) { q["config_groups"] = jsonObject{} }, "quantization_config config_groups must be an object of at least one group"},
-		{"a group of a text", func(q jsonObject) { at(q, "config_groups")["group_1"] = "x" }, "quantization_config config_groups group_1 must be an object"},
-		{"no weights", func(q jsonObject) { at(q, "config_groups", "group_1")["weights"] = nil }, group + "weights must be an object"},
+		{"no groups", func(q jsonObject) { delete(q, "config_groups") },
+			"quantization_config config_groups must be an object of at least one group"},
+		{"empty groups", func(q jsonObject) { q["config_groups"] = jsonObject{} },
+			"quantization_config config_groups must be an object of at least one group"},
+		{"a group of a text", func(q jsonObject) { at(q, "config_groups")["group_1"] = "x" },
+			"quantization_config config_groups group_1 must be an object"},
+		{"no weights", func(q jsonObject) { at(q, "config_groups", "group_1")["weights"] = nil },
+			group + "weights must be an object"},
 		{"no type", weights("type", nil), group + "weights type must be a string"},
 		{"no strategy", weights("strategy", nil), group + "weights strategy must be a string"},
 		{"no bits", weights("num_bits", true), group + "weights num_bits must be a whole number"},
 		{"a text of a group", weights("group_size", "16"), group + "weights group_size must be a whole number"},
 		{"integers", weights("type", "int"), is("nvfp4-pack-quantized: int 4-bit by tensor_group in groups of 16")},
 		{"8 bits", weights("num_bits", 8), is("nvfp4-pack-quantized: float 8-bit by tensor_group in groups of 16")},
-		{"groups of 32", weights("group_size", 32), is("nvfp4-pack-quantized: float 4-bit by tensor_group in groups of 32")},
+		{"groups of 32", weights("group_size", 32),
+			is("nvfp4-pack-quantized: float 4-bit by tensor_group in groups of 32")},
 		{"no groups of values", weights("group_size", nil), is("nvfp4-pack-quantized: float 4-bit by tensor_group")},
 		{"by tensor", weights("strategy", "tensor"), is("nvfp4-pack-quantized: float 4-bit by tensor in groups of 16")},
 		{"another format", func(q jsonObject) { at(q, "config_groups", "group_1")["format"] = "pack-quantized" },
 			is("pack-quantized: float 4-bit by tensor_group in groups of 16")},
 		{"the configuration's format", func(q jsonObject) { delete(at(q, "config_groups", "group_1"), "format") },
 			is("mixed-precision: float 4-bit by tensor_group in groups of 16")},
-		{"asymmetric", weights("symmetric", false), group + "is asymmetric; compressed-tensors weights load symmetric and in their stored column order"},
-		{"reordered", weights("actorder", "group"), group + "has actorder group; compressed-tensors weights load symmetric and in their stored column order"},
-		{"reordered by true", weights("actorder", true), group + "has actorder true; compressed-tensors weights load symmetric and in their stored column order"},
-		{"no targets", func(q jsonObject) { delete(at(q, "config_groups", "group_1"), "targets") }, group + "targets must be an array of strings"},
+		{"asymmetric", weights("symmetric", false),
+			group + "is asymmetric; compressed-tensors weights load symmetric and in their stored column order"},
+		{"reordered", weights("actorder", "group"),
+			group + "has actorder group; compressed-tensors weights load symmetric and in their stored column order"},
+		{"reordered by true", weights("actorder", true),
+			group + "has actorder true; compressed-tensors weights load symmetric and in their stored column order"},
+		{"no targets", func(q jsonObject) { delete(at(q, "config_groups", "group_1"), "targets") },
+			group + "targets must be an array of strings"},
 		{"targets of numbers", targets(1), group + "targets must be an array of strings"},
-		{"an ignore of a text", func(q jsonObject) { q["ignore"] = "lm_head" }, "quantization_config ignore must be an array of strings"},
-		{"a long expression", targets("re:" + strings.Repeat("x", 510)), group + "targets holds an expression of 513 bytes, at most 512"},
-		{"a look-ahead", targets(`re:(?!x).*`), group + "targets: re:(?!x).* is no regular expression that Splash reads (invalid or unsupported Perl syntax)"},
-		{"an open group", targets(`re:(`), group + "targets: re:( is no regular expression that Splash reads (missing closing ))"},
-		{"a group that the anchor would close", targets(`re:a)|(.*`), group + "targets: re:a)|(.* is no regular expression that Splash reads (unexpected ))"},
-		{"a back-reference", ignore(`re:(x)\1`), `quantization_config ignore: re:(x)\1 is no regular expression that Splash reads (invalid escape sequence)`},
+		{"an ignore of a text", func(q jsonObject) { q["ignore"] = "lm_head" },
+			"quantization_config ignore must be an array of strings"},
+		{"a long expression", targets("re:" + strings.Repeat("x", 510)),
+			group + "targets holds an expression of 513 bytes, at most 512"},
+		{"a look-ahead", targets(`re:(?!x).*`),
+			group + "targets: re:(?!x).* is no regular expression that Splash reads (invalid or unsupported Perl syntax)"},
+		{"an open group", targets(`re:(`),
+			group + "targets: re:( is no regular expression that Splash reads (missing closing ))"},
+		{"a group that the anchor would close", targets(`re:a)|(.*`),
+			group + "targets: re:a)|(.* is no regular expression that Splash reads (unexpected ))"},
+		{"a back-reference", ignore(`re:(x)\1`),
+			`quantization_config ignore: re:(x)\1 is no regular expression that Splash reads (invalid escape sequence)`},
 		{"too many expressions", ignore(many(257)...), "quantization_config holds more than 256 expressions"},
 		{"an ignored head", ignore("lm_head"), leaves("lm_head")},
 		{"every projection ignored", ignore("Linear"), leaves("model.language_model.layers.0.linear_attn.in_proj_qkv")},
 		{"an ignored kind", ignore(`re:.*down_proj$`), leaves("model.language_model.layers.0.mlp.experts.0.down_proj")},
-		{"an ignored last expert", ignore("model.language_model.layers.2.mlp.experts.15.up_proj"), leaves("model.language_model.layers.2.mlp.experts.15.up_proj")},
+		{"an ignored last expert", ignore("model.language_model.layers.2.mlp.experts.15.up_proj"),
+			leaves("model.language_model.layers.2.mlp.experts.15.up_proj")},
 		{"an untargeted kind", targets(`re:.*mlp.*`), leaves("model.language_model.layers.0.linear_attn.in_proj_qkv")},
-		{"matched from the start", targets(`re:linear_attn.*`, `re:.*mlp.*`), leaves("model.language_model.layers.0.linear_attn.in_proj_qkv")},
+		{"matched from the start", targets(`re:linear_attn.*`, `re:.*mlp.*`),
+			leaves("model.language_model.layers.0.linear_attn.in_proj_qkv")},
 		{"an exact name is whole", ignore("model.language_model.layers.0.mlp"), ""},
-		{"a match need not reach the end", ignore(`re:model\.language_model\.layers\.0\.linear_attn\.out`), leaves("model.language_model.layers.0.linear_attn.out_proj")},
+		{"a match need not reach the end", ignore(`re:model\.language_model\.layers\.0\.linear_attn\.out`),
+			leaves("model.language_model.layers.0.linear_attn.out_proj")},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := compressedConfig(family(t, "tiny-qwen35moe"))
@@ -489,8 +533,10 @@ func TestGlob(t *testing.T) {
 	}{
 		{"", "", true}, {"", "a", false}, {"*", "", true}, {"*", "a.b/c", true}, {"a*", "ab.c", true}, {"*c", "ab.c", true},
 		{"a*c*e", "abcde", true}, {"a*c*e", "abcdef", false}, {"?", "/", true}, {"?", "", false}, {"a?c", "abc", true},
-		{"[abc]x", "bx", true}, {"[!abc]x", "bx", false}, {"[^abc]x", "dx", true}, {"[a-c]", "b", true}, {"[a-c]", "d", false},
-		{"[]]", "]", true}, {"[!]]", "]", false}, {"[a-]", "-", true}, {"[", "[", true}, {"[a", "[a", true}, {`\*`, "*", true},
+		{"[abc]x", "bx", true}, {"[!abc]x", "bx", false}, {"[^abc]x", "dx", true}, {"[a-c]", "b", true}, {"[a-c]",
+			"d", false},
+		{"[]]", "]", true}, {"[!]]", "]", false}, {"[a-]", "-", true}, {"[", "[", true}, {"[a", "[a", true}, {`\*`,
+			"*", true},
 		{`\*`, "a", false}, {`[\]]`, "]", true}, {"*[ab]", "xxb", true}, {"***a", "bba", true}, {"a**", "a", true},
 		{"*a*a*a*a*a*a*a*a*a*a*b", strings.Repeat("a", 200), false},
 	} {
@@ -536,15 +582,19 @@ func TestTwoGroups(t *testing.T) {
 			c.tensor(mlp + name + ".weight").dtype = "BF16"
 			c.drop(mlp + name + ".weight_scale")
 		}
-		refused(t, "safetensors tensors this build cannot load: mlp.gate_proj.weight (unquantized BF16) in layer 3, "+
-			"mlp.up_proj.weight (unquantized BF16) in layer 3, mlp.down_proj.weight (unquantized BF16) in layer 3",
+		claimed := " (unquantized BF16, claimed by group_0 (FP8) and group_1 (NVFP4)) in layer 3"
+		if names[0] == "group_1" {
+			claimed = " (unquantized BF16, claimed by group_0 (NVFP4) and group_1 (FP8)) in layer 3"
+		}
+		refused(t, "safetensors tensors this build cannot load: mlp.gate_proj.weight"+claimed+", mlp.up_proj.weight"+claimed+
+			", mlp.down_proj.weight"+claimed,
 			func() error { _, err := PlanSafetensors(encodeJSON(o), c.checkpoint(t)); return err })
 		c = fakeCompressed(f.Layout)
 		c.drop("lm_head.weight", "lm_head.weight_scale")
 		c.add("lm_head.weight_packed", "U8", 2048, 128)
 		c.add("lm_head.weight_scale", "F8_E4M3", 2048, 16)
 		c.add("lm_head.weight_global_scale", "F32", 1)
-		refused(t, "lm_head is stored as NVFP4; the config groups that claim it are "+names[0]+" (FP8)",
+		refused(t, "lm_head is stored as NVFP4, but claimed by "+names[0]+" (FP8)",
 			func() error { _, err := PlanSafetensors(encodeJSON(o), c.checkpoint(t)); return err })
 	}
 }

@@ -81,7 +81,8 @@ func predictionLayers(h *gguf.Header, arch string, blocks int) (int, error) {
 	}
 	n, ok := h.Int(key)
 	if !ok || n < 0 || n >= int64(blocks) {
-		return 0, fmt.Errorf("invalid GGUF MTP layer count: %s %s, of %s.block_count %d", key, plain(fmt.Sprint(kv.Value())), arch, blocks)
+		return 0, fmt.Errorf("invalid GGUF MTP layer count: %s %s, of %s.block_count %d",
+			key, plain(fmt.Sprint(kv.Value())), arch, blocks)
 	}
 	return int(n), nil
 }

@@ -8,8 +8,8 @@ import (
 	"splash/internal/gguf"
 )
 
-// DeriveConfig is the config.json that a GGUF's header states (models.md 8.3, 14.2), with the vision_config of the projector
-// beside it unless that is nil. An installation keeps it, and every start checks it again with the header.
+// DeriveConfig is the config.json that a GGUF's header states (models.md 8.3, 14.2), with the vision_config of the
+// projector beside it unless that is nil. An installation keeps it, and every start checks it again with the header.
 func DeriveConfig(h, projector *gguf.Header) ([]byte, error) {
 	d, err := deriveSizes(h)
 	if err != nil {
@@ -110,7 +110,8 @@ func deriveVision(h *gguf.Header) (map[string]any, error) {
 		return nil, err
 	}
 	if deep, _ := h.Bools(clipPrefix + "is_deepstack_layers"); slices.Contains(deep, true) {
-		return nil, fmt.Errorf("vision deepstack layers are unsupported: %sis_deepstack_layers %d is true", clipPrefix, slices.Index(deep, true))
+		return nil, fmt.Errorf("vision deepstack layers are unsupported: %sis_deepstack_layers %d is true",
+			clipPrefix, slices.Index(deep, true))
 	}
 	side, err := positionSide(h)
 	if err != nil {

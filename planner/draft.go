@@ -271,9 +271,11 @@ func PlanDraftTensors(d *Draft, c *safetensors.Checkpoint) ([]Tensor, error) {
 		case t == nil:
 			faults = append(faults, fmt.Sprintf("draft tensor %s is missing", w.Name))
 		case t.DType != safetensors.BF16 || !slices.Equal(t.Shape, w.shape):
-			faults = append(faults, fmt.Sprintf("draft tensor %s is %s %s, want BF16 %s", w.Name, t.DType, extents(t.Shape), extents(w.shape)))
+			faults = append(faults, fmt.Sprintf("draft tensor %s is %s %s, want BF16 %s",
+				w.Name, t.DType, extents(t.Shape), extents(w.shape)))
 		case w.Role == Linear && w.Cols%64 != 0:
-			faults = append(faults, fmt.Sprintf("draft tensor %s has rows of %d values, not a multiple of 64", w.Name, w.Cols))
+			faults = append(faults, fmt.Sprintf("draft tensor %s has rows of %d values, not a multiple of 64",
+				w.Name, w.Cols))
 		}
 		w.Source = []Piece{{Name: w.Name, Rows: w.Rows}}
 		tensors = append(tensors, w.Tensor)

@@ -2,29 +2,38 @@ package planner
 
 import (
 	"bytes"
+	"math"
+	"strings"
 	"testing"
 
+	"splash/dequant"
 	"splash/internal/gguf"
 	"splash/internal/safetensors"
 )
 
-// FuzzPlanGGUF plans whatever header parses: a plan's tensors are all the network reads, and lie in the file.
+// FuzzPlanGGUF edits the headers of the test families: no edit makes a check panic, and what plans is all in the file.
 func FuzzPlanGGUF(f *testing.F) {
+	f.Add(uint8(0), []byte{0, 3, 1, 2, 4, 7, 9, 0})
+	f.Add(uint8(1), []byte{5, 17, 0, 0, 6, 40, 8, 0})
+	f.Add(uint8(2), []byte{3, 30, 255, 255})
+	f.Add(uint8(3), []byte{2, 12, 1, 0, 1, 5, 200, 1})
+	f.Add(uint8(5), []byte{0, 9, 0, 64})
+	var families []*Family
 	for _, family := range Families() {
-		if family.Test {
-			g := fakeTarget(family)
-			g.set("tokenizer.ggml.tokens", make([]string, family.Layout.Vocab))
-			b, _ := g.bytes()
-			f.Add(b)
+		if family.Test || family.Open {
+			families = append(families, family)
 		}
 	}
-	g := fakeTarget(FamilyByName("Flint"))
-	g.set("tokenizer.ggml.tokens", []string{"a"})
-	g.set("tokenizer.ggml.eog_token_ids", []int32{0})
-	b, _ := g.bytes()
-	f.Add(b)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		h, err := gguf.Parse(bytes.NewReader(b), 1<<40, "f")
+	f.Fuzz(func(t *testing.T, family uint8, edits []byte) {
+		g := fakeTarget(families[int(family)%len(families)])
+		if len(edits) > 40 {
+			return
+		}
+		for ; len(edits) >= 4; edits = edits[4:] {
+			edit(g, edits[0], int(edits[1]), edits[2], edits[3])
+		}
+		b, size := g.bytes()
+		h, err := gguf.Parse(bytes.NewReader(b), size, "f")
 		if err != nil {
 			return
 		}
@@ -33,6 +42,9 @@ func FuzzPlanGGUF(f *testing.F) {
 		PlanProjector(h, FamilyByName("tiny-qwen35").Vision)
 		p, err := PlanGGUF(h)
 		if err != nil {
+			if strings.ContainsAny(err.Error(), "\n\r") {
+				t.Errorf("the refusal %q has several lines", err)
+			}
 			return
 		}
 		for i := range p.Tensors {
@@ -43,6 +55,44 @@ func FuzzPlanGGUF(f *testing.F) {
 			}
 		}
 	})
+}
+
+// edit changes one key or tensor.
+func edit(g *fakeGGUF, op byte, i int, a, b byte) {
+	if len(g.keys) == 0 || len(g.tensors) == 0 {
+		return
+	}
+	key, tensor := &g.keys[i%len(g.keys)], &g.tensors[i%len(g.tensors)]
+	v := uint32(a)<<8 | uint32(b)
+	switch op % 12 {
+	case 0:
+		key.value = v
+	case 1:
+		key.value = int32(int8(a)) << (b % 32)
+	case 2:
+		key.value = math.Float32frombits(v << 16)
+	case 3:
+		key.value = uint64(v) << (b % 64)
+	case 4:
+		key.value = string([]byte{a, b, '\n'})
+	case 5:
+		key.value = []int32{int32(a), int32(int8(b)), 0, 4}[:a%5]
+	case 6:
+		key.value = make([]bool, b)
+	case 7:
+		key.name += "x"
+	case 8:
+		tensor.dims[int(a)%len(tensor.dims)] = uint64(b) * 32
+	case 9:
+		tensor.kind = dequant.Type(a)
+		if f := dequant.Lookup(tensor.kind); f == nil || tensor.dims[0]%uint64(f.Block) != 0 {
+			tensor.kind = dequant.F32
+		}
+	case 10:
+		tensor.name = g.tensors[int(a)%len(g.tensors)].name + string([]byte{'.', b})
+	case 11:
+		g.keys = append(g.keys, fakeKey{"prism.hadamard." + rotationKeys[int(a)%len(rotationKeys)].key, []int32{1, 1024, 1}[:b%4]})
+	}
 }
 
 // FuzzConfig checks whatever is given as a model's JSON records.

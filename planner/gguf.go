@@ -58,7 +58,8 @@ func PlanGGUFConfig(config []byte, h *gguf.Header) (*Plan, error) {
 	}
 	for i, key := range sizeKeys {
 		if d.sizes[i] != stated[i] {
-			return nil, fmt.Errorf("text config %s mismatch: config.json %s, GGUF %s", key, number(d.sizes[i]), number(stated[i]))
+			return nil, fmt.Errorf("text config %s mismatch: config.json %s, GGUF %s",
+				key, number(d.sizes[i]), number(stated[i]))
 		}
 	}
 	return p, nil

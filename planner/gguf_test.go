@@ -62,7 +62,8 @@ func TestFamilySizes(t *testing.T) {
 		within float64
 	}{
 		{"Qwen3.8-27B", 27, 0.5}, {"Qwen3.6-35B-A3B", 35, 0.5}, {"Qwen3.5-122B-A10B", 122, 0.7},
-		{"Qwen3.8-Flash-Next", 125, 0.8}, {"Qwen3.5-0.8B", 0.75, 0.03}, {"Qwen3.5-2B", 1.88, 0.03}, {"Qwen3.5-4B", 4.2, 0.2},
+		{"Qwen3.8-Flash-Next", 125, 0.8}, {"Qwen3.5-0.8B", 0.75, 0.03}, {"Qwen3.5-2B", 1.88, 0.03}, {"Qwen3.5-4B",
+			4.2, 0.2},
 		{"Qwen3.5-9B", 9, 0.3}, {"tiny-qwen35", 0.0048, 0.0001}, {"tiny-qwen35moe", 0.017, 0.0006},
 		{"tiny-qwen4exp", 0.018, 0.0006}, {"tiny-flint", 0.021, 0.0006}, {"pebble", 0.0095, 0.0001},
 	} {
@@ -131,7 +132,8 @@ func TestGGUFVariants(t *testing.T) {
 				t.Errorf("%d layers, want 4", p.Layout.Layers)
 			}
 		}},
-		{"a count of predicting layers of 0", "tiny-qwen35", func(g *fakeGGUF) { g.set("qwen35.nextn_predict_layers", uint32(0)) }, nil},
+		{"a count of predicting layers of 0", "tiny-qwen35",
+			func(g *fakeGGUF) { g.set("qwen35.nextn_predict_layers", uint32(0)) }, nil},
 		{"half the experts", "tiny-qwen35moe", func(g *fakeGGUF) { reduce(g, "qwen35moe", 8) }, func(t *testing.T, p *Plan) {
 			if n := p.Tensor("blk.2.ffn_up_exps.weight").Experts; n != 8 || p.Layout.MoE.Experts != 8 {
 				t.Errorf("%d experts of %d, want 8", n, p.Layout.MoE.Experts)

@@ -85,7 +85,8 @@ func identify(arch Architecture, found [len(sizeKeys)]float64, source string) (*
 
 // unsupported is the error of a model of no family.
 func unsupported(difference string) error {
-	return fmt.Errorf("no supported model has this architecture (%s); supported: %s", difference, strings.Join(Supported(), ", "))
+	return fmt.Errorf("no supported model has this architecture (%s); supported: %s",
+		difference, strings.Join(Supported(), ", "))
 }
 
 // Supported lists the names of the families, test families aside.

@@ -122,8 +122,10 @@ func (o object) flag(key string) (bool, bool)     { v, ok := o[key].(bool); retu
 func (o object) list(key string) ([]any, bool) { v, ok := o[key].([]any); return v, ok }
 
 // texts returns an array of strings.
-func (o object) texts(key string) ([]string, bool) {
-	list, ok := o[key].([]any)
+func (o object) texts(key string) ([]string, bool) { return toTexts(o[key]) }
+
+func toTexts(v any) ([]string, bool) {
+	list, ok := v.([]any)
 	if !ok {
 		return nil, false
 	}

@@ -91,7 +91,8 @@ func checkAlgorithm(label string, o object) error {
 	case "NVFP4", "W4A16_NVFP4":
 		if v, ok := o["group_size"]; ok {
 			if group, ok := toWhole(v); !ok || group != 16 {
-				return fmt.Errorf("%s is %s in groups of %s; %s in groups of 16", label, algorithm, show(v), modelOptAccepts)
+				return fmt.Errorf("%s is %s in groups of %s; %s in groups of 16",
+					label, algorithm, show(v), modelOptAccepts)
 			}
 		}
 		return nil

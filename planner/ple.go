@@ -33,7 +33,8 @@ func readPLE(h *gguf.Header, prefix string, vocab int, l *PLELayout) error {
 	// The hash is defined by products of 63 bits.
 	for i, m := range l.Multipliers {
 		if limit := uint64(math.MaxInt64) / uint64(vocab); m > limit {
-			return fmt.Errorf("GGUF PLE metadata holds an invalid value: ple.layer_multipliers %d is %d, at most %d", i, m, limit)
+			return fmt.Errorf("GGUF PLE metadata holds an invalid value: ple.layer_multipliers %d is %d, at most %d",
+				i, m, limit)
 		}
 	}
 	for i := range heads {

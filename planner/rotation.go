@@ -45,7 +45,7 @@ func (p *Plan) rotate(h *gguf.Header) error {
 		}
 		found++
 		if !slices.ContainsFunc(rotationKeys[:], func(k rotationKey) bool { return k.key == key }) {
-			return fmt.Errorf("this rotation is not one the engine runs: unknown key %s", plain(h.Keys[i].Key))
+			return notRun("unknown key %s", plain(h.Keys[i].Key))
 		}
 	}
 	if found == 0 {
@@ -59,6 +59,11 @@ func (p *Plan) rotate(h *gguf.Header) error {
 		return err
 	}
 	return p.applyRotation(h, signs)
+}
+
+// notRun is the refusal of a rotation of another form.
+func notRun(format string, args ...any) error {
+	return fmt.Errorf("this rotation is not one the engine runs: "+format, args...)
 }
 
 // checkRotation holds the parameters to the one transform the engine runs.
@@ -78,7 +83,7 @@ func checkRotation(h *gguf.Header) error {
 			found = "missing"
 		}
 		if found != k.want {
-			return fmt.Errorf("this rotation is not one the engine runs: %s%s %s (expected %v)",
+			return notRun("%s%s %s (expected %v)",
 				rotationPrefix, k.key, plain(fmt.Sprint(found)), k.want)
 		}
 	}
@@ -93,16 +98,16 @@ func readSigns(h *gguf.Header) (map[int][]int8, error) {
 	const widthsKey, valuesKey = rotationPrefix + "sign_widths", rotationPrefix + "sign_values"
 	widths, ok := h.Ints(widthsKey)
 	if !ok {
-		return nil, fmt.Errorf("this rotation is not one the engine runs: %s missing (expected integers)", widthsKey)
+		return nil, notRun("%s missing (expected integers)", widthsKey)
 	}
 	values, ok := h.Ints(valuesKey)
 	if !ok || h.Key(valuesKey).Elem != gguf.TypeInt8 {
-		return nil, fmt.Errorf("this rotation is not one the engine runs: %s missing (expected int8 values)", valuesKey)
+		return nil, notRun("%s missing (expected int8 values)", valuesKey)
 	}
 	all := make([]int8, len(values))
 	for i, v := range values {
 		if v != 1 && v != -1 {
-			return nil, fmt.Errorf("this rotation is not one the engine runs: %s %d is %d (expected 1 or -1)", valuesKey, i, v)
+			return nil, notRun("%s %d is %d (expected 1 or -1)", valuesKey, i, v)
 		}
 		all[i] = int8(v)
 	}
@@ -110,16 +115,16 @@ func readSigns(h *gguf.Header) (map[int][]int8, error) {
 	used := 0
 	for _, w := range widths {
 		if w <= 0 || w%rotationBlock != 0 || signs[int(w)] != nil {
-			return nil, fmt.Errorf("this rotation is not one the engine runs: %s holds %d (expected distinct multiples of %d)", widthsKey, w, rotationBlock)
+			return nil, notRun("%s holds %d (expected distinct multiples of %d)", widthsKey, w, rotationBlock)
 		}
 		if w > int64(len(all)-used) {
-			return nil, fmt.Errorf("this rotation is not one the engine runs: %s holds %d values, its widths need more", valuesKey, len(all))
+			return nil, notRun("%s holds %d values, its widths need more", valuesKey, len(all))
 		}
 		signs[int(w)] = all[used : used+int(w) : used+int(w)]
 		used += int(w)
 	}
 	if used != len(all) {
-		return nil, fmt.Errorf("this rotation is not one the engine runs: %s holds %d values, its widths %d", valuesKey, len(all), used)
+		return nil, notRun("%s holds %d values, its widths %d", valuesKey, len(all), used)
 	}
 	return signs, nil
 }
@@ -157,7 +162,8 @@ func (p *Plan) applyRotation(h *gguf.Header, signs map[int][]int8) error {
 	if rotated != len(names) {
 		for name := range names {
 			if t := p.Tensor(name); t == nil {
-				return fmt.Errorf("the rotation must name every quantized tensor of the target and nothing else: %s", plain(name))
+				return fmt.Errorf("the rotation must name every quantized tensor of the target and nothing else: %s",
+					plain(name))
 			}
 		}
 	}
@@ -183,7 +189,7 @@ func (p *Plan) inPlanes(t *Tensor) bool {
 func rotatedNames(h *gguf.Header, key string, signs map[int][]int8) (map[string]bool, error) {
 	list, ok := h.Strings(rotationPrefix + key)
 	if !ok {
-		return nil, fmt.Errorf("this rotation is not one the engine runs: %s%s missing (expected names)", rotationPrefix, key)
+		return nil, notRun("%s%s missing (expected names)", rotationPrefix, key)
 	}
 	names := make(map[string]bool, len(list))
 	for _, name := range list {
@@ -200,7 +206,7 @@ func rotatedNames(h *gguf.Header, key string, signs map[int][]int8) (map[string]
 			fault = fmt.Sprintf("has %d columns, which have no signs", t.Cols())
 		}
 		if fault != "" {
-			return nil, fmt.Errorf("this rotation is not one the engine runs: %s of %s%s %s", plain(name), rotationPrefix, key, fault)
+			return nil, notRun("%s of %s%s %s", plain(name), rotationPrefix, key, fault)
 		}
 		names[name] = true
 	}

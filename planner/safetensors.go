@@ -158,14 +158,21 @@ func (s *shards) allowed(name string, kind dequant.Type) error {
 	if len(claims) == 0 {
 		return unquantized(name)
 	}
-	var names []string
 	for _, g := range claims {
 		if g.format == kind {
 			return nil
 		}
-		names = append(names, fmt.Sprintf("%s (%s)", plain(g.name), formatName(g.format)))
 	}
-	return fmt.Errorf("%s is stored as %s; the config groups that claim it are %s", name, formatName(kind), strings.Join(names, ", "))
+	return fmt.Errorf("%s is stored as %s, but claimed by %s", name, formatName(kind), groupNames(claims))
+}
+
+// groupNames joins config groups with their formats.
+func groupNames(groups []*compressedGroup) string {
+	names := make([]string, len(groups))
+	for i, g := range groups {
+		names[i] = fmt.Sprintf("%s (%s)", plain(g.name), formatName(g.format))
+	}
+	return strings.Join(names, " and ")
 }
 
 func formatName(t dequant.Type) string {
@@ -258,13 +265,18 @@ func (s *shards) quantizedModule(w *want, base string, experts int) (stored, err
 	case t == nil:
 		return stored{}, s.fault(w, base+".weight", "missing")
 	case s.c.Tensor(base+".weight_scale") == nil:
-		return stored{}, s.fault(w, base+".weight", fmt.Sprintf("unquantized %s", t.DType))
+		cause := fmt.Sprintf("unquantized %s", t.DType)
+		if claims := s.q.claims(base); len(claims) > 0 {
+			cause += ", claimed by " + groupNames(claims)
+		}
+		return stored{}, s.fault(w, base+".weight", cause)
 	case t.DType == safetensors.U8 && s.q.method == methodModelOpt:
 		return s.nvfp4(w, base, ".weight", ".weight_scale_2", false)
 	case t.DType == safetensors.F8E4M3:
 		return s.fp8(w, base)
 	}
-	return stored{}, fmt.Errorf("%s.weight is %s; Splash loads NVFP4 (U8 codes) and FP8 (F8_E4M3 values) beside a .weight_scale", base, t.DType)
+	const loads = "Splash loads NVFP4 (U8 codes) and FP8 (F8_E4M3 values) beside a .weight_scale"
+	return stored{}, fmt.Errorf("%s.weight is %s; %s", base, t.DType, loads)
 }
 
 // part finds a tensor of a module that must be of the dtype and shape.
@@ -389,10 +401,12 @@ func mlxFormat(base string, scales safetensors.DType, k, words, groups int64) (d
 	case safetensors.U8:
 		mode = "mxfp4"
 	default:
-		return 0, fmt.Errorf("%s.scales is %s; scales of MLX weights are BF16 (affine) or U8 (mxfp4, nvfp4)", base, scales)
+		return 0, fmt.Errorf("%s.scales is %s; scales of MLX weights are BF16 (affine) or U8 (mxfp4, nvfp4)",
+			base, scales)
 	}
 	if groups <= 0 || words <= 0 || k%groups != 0 || 32*words%k != 0 {
-		return 0, fmt.Errorf("%s holds %d words and %d scales for rows of %d weights, which is no MLX format", base, words, groups, k)
+		return 0, fmt.Errorf("%s holds %d words and %d scales for rows of %d weights, which is no MLX format",
+			base, words, groups, k)
 	}
 	bits, group := 32*words/k, k/groups
 	if mode == "mxfp4" && group == 16 {

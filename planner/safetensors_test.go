@@ -166,7 +166,8 @@ func TestSafetensorsRefused(t *testing.T) {
 		change     func(*fakeCheckpoint)
 		want       string
 	}{
-		{"a projection", "mlx", drop(mlx + "3.self_attn.q_proj.weight"), cannot + "self_attn.q_proj.weight (missing) in layer 3"},
+		{"a projection", "mlx", drop(mlx + "3.self_attn.q_proj.weight"),
+			cannot + "self_attn.q_proj.weight (missing) in layer 3"},
 		{"a projection in floats", "mlx", func(c *fakeCheckpoint) {
 			for i := range 4 {
 				name := fmt.Sprintf("%s%d.mlp.shared_expert.up_proj", mlx, i)
@@ -183,9 +184,12 @@ func TestSafetensorsRefused(t *testing.T) {
 			set("language_model.model.embed_tokens.weight", safetensors.F16)(c)
 			set(mlx+"1.mlp.gate.weight", safetensors.F16)(c)
 		}, cannot + "input_layernorm.weight (missing) in 2 layers, mlp.gate.weight (F16) in layer 1, norm.weight (missing), embed_tokens.weight (F16)"},
-		{"a table in F32", "mlx", set("language_model.model.embed_tokens.weight", safetensors.F32), cannot + "embed_tokens.weight (F32)"},
-		{"a convolution in F32", "mlx", set(mlx+"0.linear_attn.conv1d.weight", safetensors.F32), cannot + "linear_attn.conv1d.weight (F32) in layer 0"},
-		{"a norm in F16", "mlx", set(mlx+"0.linear_attn.norm.weight", safetensors.F16), cannot + "linear_attn.norm.weight (F16) in layer 0"},
+		{"a table in F32", "mlx", set("language_model.model.embed_tokens.weight", safetensors.F32),
+			cannot + "embed_tokens.weight (F32)"},
+		{"a convolution in F32", "mlx", set(mlx+"0.linear_attn.conv1d.weight", safetensors.F32),
+			cannot + "linear_attn.conv1d.weight (F32) in layer 0"},
+		{"a norm in F16", "mlx", set(mlx+"0.linear_attn.norm.weight", safetensors.F16),
+			cannot + "linear_attn.norm.weight (F16) in layer 0"},
 		{"an unknown type", "mlx", func(c *fakeCheckpoint) {
 			s := c.tensor("language_model.model.norm.weight")
 			s.dtype, s.shape = "F4", []int64{0}
@@ -194,9 +198,12 @@ func TestSafetensorsRefused(t *testing.T) {
 		{"no biases", "mlx", drop(mlxHead + ".biases"), cannot + "language_model.lm_head.biases (missing)"},
 		{"biases of another shape", "mlx", set(mlxHead+".biases", safetensors.BF16, 2048, 2),
 			"unexpected shape for " + mlxHead + ".biases: [2048, 2], expected [2048, 4]"},
-		{"codes of bytes", "mlx", set(mlxHead+".weight", safetensors.U8), mlxHead + ".weight is U8, expected U32 beside .scales"},
-		{"fewer rows", "mlx", set(mlxHead+".weight", safetensors.U32, 2000, 32), "unexpected shape for " + mlxHead + ".weight: [2000, 32], expected [2048, 32]"},
-		{"fewer rows of scales", "mlx", set(mlxHead+".scales", safetensors.BF16, 2000, 4), "unexpected shape for " + mlxHead + ".scales: [2000, 4], expected [2048, 4]"},
+		{"codes of bytes", "mlx", set(mlxHead+".weight", safetensors.U8),
+			mlxHead + ".weight is U8, expected U32 beside .scales"},
+		{"fewer rows", "mlx", set(mlxHead+".weight", safetensors.U32, 2000, 32),
+			"unexpected shape for " + mlxHead + ".weight: [2000, 32], expected [2048, 32]"},
+		{"fewer rows of scales", "mlx", set(mlxHead+".scales", safetensors.BF16, 2000, 4),
+			"unexpected shape for " + mlxHead + ".scales: [2000, 4], expected [2048, 4]"},
 		{"fewer experts", "mlx", set(mlx+"0.mlp.switch_mlp.up_proj.weight", safetensors.U32, 8, 256, 32),
 			"unexpected shape for " + mlx + "0.mlp.switch_mlp.up_proj.weight: [8, 256, 32], expected [16, 256, 32]"},
 		{"a stack without its experts", "mlx", set(mlx+"0.mlp.switch_mlp.up_proj.weight", safetensors.U32, 4096, 32),
@@ -208,7 +215,8 @@ func TestSafetensorsRefused(t *testing.T) {
 		{"a router of other experts", "mlx", set(mlx+"0.mlp.gate.weight", safetensors.BF16, 8, 256),
 			"unexpected shape for " + mlx + "0.mlp.gate.weight: [8, 256], expected [16, 256]"},
 
-		{"an expert's projection", "modelopt", drop(hf + "2.mlp.experts.7.up_proj.weight"), cannot + "mlp.experts.7.up_proj.weight (missing) in layer 2"},
+		{"an expert's projection", "modelopt", drop(hf + "2.mlp.experts.7.up_proj.weight"),
+			cannot + "mlp.experts.7.up_proj.weight (missing) in layer 2"},
 		{"an expert in FP8", "modelopt", func(c *fakeCheckpoint) {
 			name := hf + "1.mlp.experts.3.down_proj"
 			c.drop(name+".weight", name+".weight_scale")
@@ -222,8 +230,10 @@ func TestSafetensorsRefused(t *testing.T) {
 		{"scales in BF16", "modelopt", set(hf+"0.mlp.experts.0.gate_proj.weight_scale", safetensors.BF16),
 			hf + "0.mlp.experts.0.gate_proj.weight_scale is BF16, expected F8_E4M3"},
 		{"no tensor scale", "modelopt", drop("lm_head.weight_scale_2"), cannot + "lm_head.weight_scale_2 (missing)"},
-		{"a tensor scale in BF16", "modelopt", set("lm_head.weight_scale_2", safetensors.BF16), "lm_head.weight_scale_2 is BF16, expected F32"},
-		{"two tensor scales", "modelopt", set("lm_head.weight_scale_2", safetensors.F32, 2), "unexpected shape for lm_head.weight_scale_2: [2], expected [1]"},
+		{"a tensor scale in BF16", "modelopt", set("lm_head.weight_scale_2", safetensors.BF16),
+			"lm_head.weight_scale_2 is BF16, expected F32"},
+		{"two tensor scales", "modelopt", set("lm_head.weight_scale_2", safetensors.F32, 2),
+			"unexpected shape for lm_head.weight_scale_2: [2], expected [1]"},
 		{"an FP8 scale for each row", "modelopt", set(hf+"3.self_attn.o_proj.weight_scale", safetensors.F32, 256, 1),
 			"unexpected shape for " + hf + "3.self_attn.o_proj.weight_scale: [256, 1], expected [1]"},
 		{"int8 beside a scale", "modelopt", set("lm_head.weight", safetensors.I8, 2048, 256),
@@ -237,7 +247,8 @@ func TestSafetensorsRefused(t *testing.T) {
 			"lm_head.weight is BF16; Splash loads NVFP4 (U8 codes) and FP8 (F8_E4M3 values) beside a .weight_scale"},
 		{"a scale of three rows", "compressed", set("lm_head.weight_scale", safetensors.BF16, 3, 1),
 			"unexpected shape for lm_head.weight_scale: [3, 1], expected [1]"},
-		{"a scale in F16", "compressed", set("lm_head.weight_scale", safetensors.F16), "lm_head.weight_scale is F16, expected F32"},
+		{"a scale in F16", "compressed", set("lm_head.weight_scale", safetensors.F16),
+			"lm_head.weight_scale is F16, expected F32"},
 		{"no global scale", "compressed", drop(hf + "0.linear_attn.out_proj.weight_global_scale"),
 			cannot + "linear_attn.out_proj.weight_global_scale (missing) in layer 0"},
 	} {

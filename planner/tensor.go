@@ -63,8 +63,8 @@ type Tensor struct {
 	Type       dequant.Type // of the file's blocks; a loader type for formats GGUF does not define
 	Conversion Conversion
 	RowOrder   *HeadOrder // nil where the file has the network's order
-	ColOrder   *HeadOrder
-	Signs      []int8 // of the input's Hadamard rotation (or the table's inverse); nil: unrotated
+	ColOrder   *HeadOrder // of a vector of value heads, of its elements
+	Signs      []int8     // of the input's Hadamard rotation (or the table's inverse); nil: unrotated
 
 	// Source names the tensors of the container this one is read from, with the rows it takes of each: one for a GGUF
 	// tensor, one an expert for a checkpoint that names every expert.

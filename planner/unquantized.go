@@ -24,8 +24,8 @@ func RequireQuantized(h *gguf.Header) error {
 	if plain <= blocks {
 		return nil
 	}
-	return fmt.Errorf("this GGUF holds most of its values unquantized (%s of %s in BF16, F16 or F32); choose a quantized variant",
-		count(plain), count(plain+blocks))
+	return fmt.Errorf("this GGUF holds most of its values unquantized (%s of %s in BF16, F16 or F32);"+
+		" choose a quantized variant", count(plain), count(plain+blocks))
 }
 
 // count prints a number of values: 12.3 B, 4.8 M, 512.

@@ -135,8 +135,8 @@ func checkProjectorKind(h *gguf.Header) error {
 	if arch == "clip" && kind == "qwen3vl_merger" && gelu {
 		return nil
 	}
-	return fmt.Errorf("unsupported GGUF vision architecture: general.architecture %s, clip.projector_type %s, clip.use_gelu %v;"+
-		" expected clip, qwen3vl_merger and true", orNone(arch), orNone(kind), gelu)
+	return fmt.Errorf("unsupported GGUF vision architecture: general.architecture %s, clip.projector_type %s,"+
+		" clip.use_gelu %v; expected clip, qwen3vl_merger and true", orNone(arch), orNone(kind), gelu)
 }
 
 func orNone(s string) string {
@@ -177,7 +177,8 @@ func positionSide(h *gguf.Header) (int, error) {
 		return 0, err
 	}
 	if image%patch != 0 || image/patch > 1<<15 {
-		return 0, fmt.Errorf("invalid GGUF vision position grid: %simage_size %d, %spatch_size %d", clipPrefix, image, clipPrefix, patch)
+		return 0, fmt.Errorf("invalid GGUF vision position grid: %simage_size %d, %spatch_size %d",
+			clipPrefix, image, clipPrefix, patch)
 	}
 	return image / patch, nil
 }
@@ -185,7 +186,8 @@ func positionSide(h *gguf.Header) (int, error) {
 // checkProjectorValues holds what is no size: the epsilon, the normalization of pixels, and that no layer is stacked.
 func checkProjectorValues(h *gguf.Header, v *VisionLayout) error {
 	if f, ok := h.Float(clipPrefix + "attention.layer_norm_epsilon"); !ok || !(math.Abs(f-v.Epsilon) <= 1e-6*v.Epsilon) {
-		return fmt.Errorf("vision LayerNorm epsilon mismatch: %sattention.layer_norm_epsilon %s, expected %s", clipPrefix, number(f), number(v.Epsilon))
+		return fmt.Errorf("vision LayerNorm epsilon mismatch: %sattention.layer_norm_epsilon %s, expected %s",
+			clipPrefix, number(f), number(v.Epsilon))
 	}
 	for _, key := range [...]string{"image_mean", "image_std"} {
 		if f, _ := h.Floats(clipPrefix + key); !slices.Equal(f, []float64{0.5, 0.5, 0.5}) {
@@ -194,7 +196,8 @@ func checkProjectorValues(h *gguf.Header, v *VisionLayout) error {
 	}
 	deep, ok := h.Bools(clipPrefix + "is_deepstack_layers")
 	if !ok || len(deep) != v.Depth {
-		return fmt.Errorf("vision metadata must list %sis_deepstack_layers per block: %d bools, found %d", clipPrefix, v.Depth, len(deep))
+		return fmt.Errorf("vision metadata must list %sis_deepstack_layers per block: %d bools, found %d",
+			clipPrefix, v.Depth, len(deep))
 	}
 	if i := slices.Index(deep, true); i >= 0 {
 		return fmt.Errorf("vision deepstack layers are unsupported: %sis_deepstack_layers %d is true", clipPrefix, i)
@@ -220,7 +223,8 @@ func planProjectorTensors(h *gguf.Header, v *VisionLayout) (*VisionPlan, error) 
 			case t.Type != dequant.F32 && t.Type != dequant.F16 && t.Type != dequant.BF16:
 				faults.add(w.short(i), t.Type.String(), w.block)
 			case !slices.Equal(trimOnes(t.Dims), trimOnes(reversed(shape))):
-				return nil, fmt.Errorf("vision tensor shape mismatch: %s is %s, expected %s", name, extentsOf(t.Dims), extentsOf(reversed(shape)))
+				return nil, fmt.Errorf("vision tensor shape mismatch: %s is %s, expected %s",
+					name, extentsOf(t.Dims), extentsOf(reversed(shape)))
 			default:
 				p.Tensors = append(p.Tensors, VisionTensor{Name: name, Source: name, Shape: shape, Type: t.Type})
 			}
@@ -297,7 +301,8 @@ func PlanTower(c *safetensors.Checkpoint, v *VisionLayout) (*VisionPlan, error) 
 			continue
 		}
 		if !slices.EqualFunc(t.Shape, shape, func(a int64, b int) bool { return a == int64(b) }) {
-			return nil, fmt.Errorf("vision tensor shape mismatch: %s is %s, expected %s", name, extents(t.Shape), extentsOf(reversed(shape)))
+			return nil, fmt.Errorf("vision tensor shape mismatch: %s is %s, expected %s",
+				name, extents(t.Shape), extentsOf(reversed(shape)))
 		}
 		p.Tensors = append(p.Tensors, VisionTensor{Name: w.gguf[0], Source: name, Shape: shape, Type: kind})
 	}

@@ -136,27 +136,33 @@ func TestProjectorRefused(t *testing.T) {
 			"unsupported GGUF vision architecture: general.architecture clip, clip.projector_type mlp, clip.use_gelu true" + kinds},
 		{"another activation", func(g *fakeGGUF) { g.unset("clip.use_gelu"); g.unset("clip.projector_type") },
 			"unsupported GGUF vision architecture: general.architecture clip, clip.projector_type none, clip.use_gelu false" + kinds},
-		{"no image size", func(g *fakeGGUF) { g.unset(key + "image_size") }, "missing or invalid GGUF metadata: clip.vision.image_size"},
+		{"no image size", func(g *fakeGGUF) { g.unset(key + "image_size") },
+			"missing or invalid GGUF metadata: clip.vision.image_size"},
 		{"no patches", set(key+"patch_size", uint32(0)), "GGUF metadata must be positive: clip.vision.patch_size"},
 		{"half a patch", set(key+"image_size", uint32(760)),
 			"invalid GGUF vision position grid: clip.vision.image_size 760, clip.vision.patch_size 16"},
 		{"a vast grid", set(key+"image_size", uint32(1<<24)),
 			"invalid GGUF vision position grid: clip.vision.image_size 16777216, clip.vision.patch_size 16"},
-		{"another grid", set(key+"image_size", uint32(512)), "vision metadata mismatch: clip.vision.image_size 512 (expected 768)"},
+		{"another grid", set(key+"image_size", uint32(512)),
+			"vision metadata mismatch: clip.vision.image_size 512 (expected 768)"},
 		{"several sizes", func(g *fakeGGUF) {
 			g.set(key+"block_count", uint32(26))
 			g.unset(key + "attention.head_count")
 			g.set(key+"projection_dim", uint32(2048))
 		}, "vision metadata mismatch: clip.vision.block_count 26 (expected 27), clip.vision.attention.head_count missing (expected 16), " +
 			"clip.vision.projection_dim 2048 (expected 5120)"},
-		{"width", set(key+"embedding_length", uint32(1024)), "vision metadata mismatch: clip.vision.embedding_length 1024 (expected 1152)"},
-		{"FFN", set(key+"feed_forward_length", uint32(4096)), "vision metadata mismatch: clip.vision.feed_forward_length 4096 (expected 4304)"},
-		{"merge", set(key+"spatial_merge_size", uint32(4)), "vision metadata mismatch: clip.vision.spatial_merge_size 4 (expected 2)"},
+		{"width", set(key+"embedding_length", uint32(1024)),
+			"vision metadata mismatch: clip.vision.embedding_length 1024 (expected 1152)"},
+		{"FFN", set(key+"feed_forward_length", uint32(4096)),
+			"vision metadata mismatch: clip.vision.feed_forward_length 4096 (expected 4304)"},
+		{"merge", set(key+"spatial_merge_size", uint32(4)),
+			"vision metadata mismatch: clip.vision.spatial_merge_size 4 (expected 2)"},
 		{"epsilon", set(key+"attention.layer_norm_epsilon", float32(0.5)),
 			"vision LayerNorm epsilon mismatch: clip.vision.attention.layer_norm_epsilon 0.5, expected 1e-06"},
 		{"mean", set(key+"image_mean", []float32{0.5, 0.5, 0.25}),
 			"vision image normalization mismatch: clip.vision.image_mean [0.5 0.5 0.25], expected [0.5 0.5 0.5]"},
-		{"deviation", set(key+"image_std", []float32{0.5}), "vision image normalization mismatch: clip.vision.image_std [0.5], expected [0.5 0.5 0.5]"},
+		{"deviation", set(key+"image_std", []float32{0.5}),
+			"vision image normalization mismatch: clip.vision.image_std [0.5], expected [0.5 0.5 0.5]"},
 		{"no list of stacked layers", func(g *fakeGGUF) { g.unset(key + "is_deepstack_layers") },
 			"vision metadata must list clip.vision.is_deepstack_layers per block: 27 bools, found 0"},
 		{"a short list", set(key+"is_deepstack_layers", make([]bool, 26)),
@@ -199,7 +205,8 @@ func TestDerivedVisionRefused(t *testing.T) {
 		change func(g *fakeGGUF)
 		want   string
 	}{
-		{"no depth", func(g *fakeGGUF) { g.unset("clip.vision.block_count") }, "missing or invalid GGUF metadata: clip.vision.block_count"},
+		{"no depth", func(g *fakeGGUF) { g.unset("clip.vision.block_count") },
+			"missing or invalid GGUF metadata: clip.vision.block_count"},
 		{"a width of 0", func(g *fakeGGUF) { g.set("clip.vision.embedding_length", uint32(0)) },
 			"GGUF metadata must be positive: clip.vision.embedding_length"},
 		{"stacked layers", func(g *fakeGGUF) { g.set("clip.vision.is_deepstack_layers", []bool{true}) },
@@ -228,7 +235,8 @@ func TestTowerRefused(t *testing.T) {
 			c.drop("vision_tower.blocks.26.norm2.bias")
 			c.tensor("vision_tower.pos_embed.weight").dtype = safetensors.I32
 		}, "vision tensors this build cannot load: pos_embed.weight (I32), norm2.bias (missing) in layer 26"},
-		{"another width", func(c *fakeCheckpoint) { c.tensor("vision_tower.merger.linear_fc2.weight").shape = []int64{2048, 4608} },
+		{"another width",
+			func(c *fakeCheckpoint) { c.tensor("vision_tower.merger.linear_fc2.weight").shape = []int64{2048, 4608} },
 			"vision tensor shape mismatch: vision_tower.merger.linear_fc2.weight is [2048, 4608], expected [5120, 4608]"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -288,7 +296,8 @@ func TestProcessor(t *testing.T) {
 		{"patch_size", 14, "patch_size 14, expected 16"},
 		{"temporal_patch_size", nil, "temporal_patch_size null, expected 2"},
 		{"merge_size", true, "merge_size true, expected 2"},
-		{"image_mean", []any{0.48145466, 0.4578275, 0.40821073}, "image_mean [0.48145466, 0.4578275, 0.40821073], expected [0.5, 0.5, 0.5]"},
+		{"image_mean", []any{0.48145466, 0.4578275, 0.40821073},
+			"image_mean [0.48145466, 0.4578275, 0.40821073], expected [0.5, 0.5, 0.5]"},
 		{"image_std", []any{0.5, 0.5}, "image_std [0.5, 0.5], expected [0.5, 0.5, 0.5]"},
 		{"image_std", 0.5, "image_std 0.5, expected [0.5, 0.5, 0.5]"},
 	} {

@@ -26,7 +26,8 @@ func (w *ggufWeights) Matrices(t *Tensor) ([]dequant.Matrix, error) {
 		return nil, err
 	}
 	if t.Rows > 1 && t.Cols != m.Cols || t.Rows*t.Cols*max(t.Experts, 1) > m.Rows*m.Cols {
-		return nil, fmt.Errorf("%s: %s has %d rows of %d, the plan is another file's", w.file.Name, piece.Name, m.Rows, m.Cols)
+		return nil, fmt.Errorf("%s: %s has %d rows of %d, the plan is another file's",
+			w.file.Name, piece.Name, m.Rows, m.Cols)
 	}
 	if t.Experts == 0 {
 		m.Rows, m.Cols = t.Rows, t.Cols

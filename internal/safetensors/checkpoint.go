@@ -288,7 +288,8 @@ func (x Index) add(s *scanner, tensor string) error {
 		return fmt.Errorf("weight_map names more than %d tensors", MaxTensors)
 	}
 	if !strings.HasSuffix(file, ".safetensors") || !filepath.IsLocal(filepath.FromSlash(file)) {
-		return fmt.Errorf("checkpoint has missing or unsupported shards: weight_map gives %s the file %s", clip(tensor), clip(file))
+		return fmt.Errorf("checkpoint has missing or unsupported shards: weight_map gives %s the file %s",
+			clip(tensor), clip(file))
 	}
 	x[tensor] = file
 	return nil

@@ -104,12 +104,17 @@ func TestOpenRefused(t *testing.T) {
 		want string
 	}{
 		{"no files", func() (*Checkpoint, error) { return Open() }, "a checkpoint of 0 safetensors files, from 1 to 1024"},
-		{"too many", func() (*Checkpoint, error) { return Open(make([]string, 1025)...) }, "a checkpoint of 1025 safetensors files, from 1 to 1024"},
-		{"a tensor in two files", func() (*Checkpoint, error) { return Open(a, b) }, b + ": tensor one is in " + a + " too"},
-		{"a bad file", func() (*Checkpoint, error) { return Open(a, bad) }, bad + ": truncated safetensors file: 5 bytes, at least 8"},
+		{"too many", func() (*Checkpoint, error) { return Open(make([]string, 1025)...) },
+			"a checkpoint of 1025 safetensors files, from 1 to 1024"},
+		{"a tensor in two files", func() (*Checkpoint, error) { return Open(a, b) },
+			b + ": tensor one is in " + a + " too"},
+		{"a bad file", func() (*Checkpoint, error) { return Open(a, bad) },
+			bad + ": truncated safetensors file: 5 bytes, at least 8"},
 		{"a directory", func() (*Checkpoint, error) { return Open(dir) }, dir + ": not a regular file"},
-		{"an empty directory", func() (*Checkpoint, error) { return OpenDir(empty) }, empty + ": model has no safetensors checkpoint"},
-		{"no headers", func() (*Checkpoint, error) { return Join(nil) }, "a checkpoint of 0 safetensors files, from 1 to 1024"},
+		{"an empty directory", func() (*Checkpoint, error) { return OpenDir(empty) },
+			empty + ": model has no safetensors checkpoint"},
+		{"no headers", func() (*Checkpoint, error) { return Join(nil) },
+			"a checkpoint of 0 safetensors files, from 1 to 1024"},
 		{"headers beyond bounds", func() (*Checkpoint, error) {
 			return Join([]*Header{{Name: "x", DataStart: MaxCheckpointHeader}, {Name: "y", DataStart: 9}})
 		}, "y: the checkpoint's headers exceed 268435456 bytes"},
@@ -183,7 +188,8 @@ func TestIndexRefused(t *testing.T) {
 		{"an absolute path", `{"weight_map":{"a":"/x.safetensors"}}`, shards + "/x.safetensors"},
 		{"a path up", `{"weight_map":{"a":"../x.safetensors"}}`, shards + "../x.safetensors"},
 		{"a path up inside", `{"weight_map":{"a":"s/../../x.safetensors"}}`, shards + "s/../../x.safetensors"},
-		{"more after it", `{"weight_map":{"a":"x.safetensors"}} 1`, "i: at byte 37 of its JSON: not valid JSON: something follows the object"},
+		{"more after it", `{"weight_map":{"a":"x.safetensors"}} 1`,
+			"i: at byte 37 of its JSON: not valid JSON: something follows the object"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := ReadIndex(strings.NewReader(test.index), "i")

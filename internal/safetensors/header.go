@@ -298,7 +298,8 @@ func (t *Tensor) check(data int64) error {
 		size *= d
 	}
 	if size != t.End-t.Begin {
-		return fmt.Errorf("data_offsets [%d, %d] hold %d bytes, %s %v is %d", t.Begin, t.End, t.End-t.Begin, t.DType, t.Shape, size)
+		return fmt.Errorf("data_offsets [%d, %d] hold %d bytes, %s %v is %d",
+			t.Begin, t.End, t.End-t.Begin, t.DType, t.Shape, size)
 	}
 	return nil
 }
