@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -172,5 +173,42 @@ func forwardB(b *testing.B, n model.Network, lane model.Lane, tokens []int32) {
 	p := &model.Pass{Segments: []model.Segment{{Lane: lane, Tokens: tokens, Outputs: 1}}}
 	if err := n.Forward(p); err != nil {
 		b.Fatal(err)
+	}
+}
+
+// TestReuseHasTheBitsOfAColdRun saves a lane, resumes another, and compares logits with a run that read everything.
+func TestReuseHasTheBitsOfAColdRun(t *testing.T) {
+	var tokens []int32
+	for _, p := range demoPrompts(t) {
+		tokens = append(tokens, p.IDs...)
+	}
+	_, n := load(t, demoPath("pebble-Q8_0.gguf"), 256, model.Options{})
+	b := n.Backend()
+	want := rowsOf(t, n, tokens[:128], []int{96, 32})
+	lane := newLane(t, n)
+	forward(t, n, lane, tokens[:96])
+	saved, bytes, err := b.Save(lane)
+	if err != nil || bytes <= 0 {
+		t.Fatalf("saved %d bytes: %v", bytes, err)
+	}
+	forward(t, n, lane, tokens[200:250]) // the lane goes elsewhere
+	for range 2 {
+		other := newLane(t, n)
+		if err := b.Resume(other, saved); err != nil {
+			t.Fatal(err)
+		}
+		forward(t, n, other, tokens[96:128])
+		for i := range 32 {
+			if !slices.Equal(want[96+i], n.Logits(i)) {
+				t.Fatalf("row %d differs from a cold run's", 96+i)
+			}
+		}
+		if err := b.Resume(other, saved); err == nil {
+			t.Error("a lane with rows resumed")
+		}
+	}
+	b.Drop(saved)
+	if err := b.Resume(newLane(t, n), saved); err == nil {
+		t.Error("a dropped checkpoint was resumed")
 	}
 }

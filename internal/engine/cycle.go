@@ -49,6 +49,11 @@ func (e *Engine) step() {
 			e.fail(err)
 		}
 	}
+	for _, s := range e.taken {
+		if !s.finished && s.at <= len(s.prompt) {
+			e.checkpoint(s)
+		}
+	}
 	e.observe(e.o.Now().Sub(began))
 	e.compact()
 }
@@ -120,7 +125,7 @@ func (e *Engine) build() {
 		if s.decoding() || left == 0 {
 			continue
 		}
-		chunk := s.prompt[s.at:min(len(s.prompt), s.at+left)]
+		chunk := s.prompt[s.at:min(s.next(), s.at+left)]
 		left -= len(chunk)
 		outputs := 0
 		if s.at+len(chunk) == len(s.prompt) {
@@ -185,7 +190,7 @@ func (e *Engine) commit(s *Stream, seg *model.Segment, kept int) {
 		s.progress(s.at)
 	}
 	// Rows of a prompt that no window can reach any more need no context.
-	if e.proposer == nil || prompt && len(s.prompt)-s.at >= e.o.Window {
+	if e.proposer == nil || prompt && s.reach()-s.at >= e.o.Window {
 		return
 	}
 	e.context.Segments = append(e.context.Segments, model.Segment{Lane: s.lane, Tokens: seg.Tokens[:kept]})

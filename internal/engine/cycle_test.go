@@ -30,6 +30,7 @@ type script struct {
 func newScript(f *fake, right func() int) *script {
 	s := &script{net: f, errAt: right, rows: map[model.Lane]int{}}
 	f.freed = func(l model.Lane) { delete(s.rows, l) }
+	f.resumed = func(l model.Lane, rows int) { s.rows[l] = rows }
 	return s
 }
 
@@ -331,6 +332,8 @@ func TestSoak(t *testing.T) {
 			}
 		}
 		cancels, streams = nil, nil
+		e.prefixes.clear()
+		f.saved = nil
 		clear(f.history)
 	}
 	for range 1000 {

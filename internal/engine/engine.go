@@ -21,6 +21,9 @@ type Options struct {
 	Chunk   int // rows of a prompt in one pass; 256
 	Queue   int // requests that may wait for a lane; 32
 
+	// Cache bounds the memory of prompts that are kept for those that begin alike, in bytes; 1 GiB, negative for none.
+	Cache int64
+
 	Proposer Proposer         // nil: a cycle is one row
 	Rows     Rows             // which proposals are verified
 	Window   int              // rows of context a draft can see; 2048
@@ -38,6 +41,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Queue == 0 {
 		o.Queue = 32
+	}
+	if o.Cache == 0 {
+		o.Cache = 1 << 30
 	}
 	if o.Window == 0 {
 		o.Window = planner.DraftWindow
@@ -79,6 +85,7 @@ type Engine struct {
 	prefilling bool      // pass holds rows of prompts
 	sample     sampler
 
+	prefixes   prefixes
 	proposer   Proposer
 	context    model.Pass  // the rows kept of pass
 	drafting   []DraftLane // the lanes that a block is drafted for
@@ -102,10 +109,21 @@ type Stats struct {
 	Waiting, Active                      int
 	Requests, Passes                     int64
 	PromptTokens, OutputTokens, Failures int64
+
+	Cache CacheStats
 }
 
 type counters struct {
 	requests, passes, prompt, output, failures, active atomic.Int64
+
+	cache atomic.Pointer[CacheStats]
+}
+
+func (c *counters) cacheStats() CacheStats {
+	if s := c.cache.Load(); s != nil {
+		return *s
+	}
+	return CacheStats{}
 }
 
 // New starts an engine on the network. The network's lanes are the engine's alone from now on.
@@ -121,6 +139,7 @@ func newEngine(net model.Network, o Options) *Engine {
 		net: net, backend: net.Backend(), o: o,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 		proposer: o.Proposer, context: model.Pass{Kind: model.ContextPass}, budget: oracle.NewBudget(),
+		prefixes: prefixes{backend: net.Backend(), limit: max(o.Cache, 0)},
 	}
 }
 
@@ -163,6 +182,7 @@ func (e *Engine) Stats() Stats {
 		Waiting: len(e.waiting), Active: int(e.stats.active.Load()),
 		Requests: e.stats.requests.Load(), Passes: e.stats.passes.Load(),
 		PromptTokens: e.stats.prompt.Load(), OutputTokens: e.stats.output.Load(), Failures: e.stats.failures.Load(),
+		Cache: e.stats.cacheStats(),
 	}
 }
 
@@ -219,7 +239,13 @@ func (e *Engine) start(s *Stream) {
 		s.end(Failed, err)
 		return
 	}
-	s.start(lane)
+	cached := 0
+	if e.prefixes.limit > 0 {
+		cached = e.prefixes.resume(lane, s.prompt)
+		s.plan(&e.prefixes, cached)
+		e.publish()
+	}
+	s.start(lane, cached)
 	e.active = append(e.active, s)
 	e.stats.active.Store(int64(len(e.active)))
 }
@@ -266,6 +292,7 @@ func (e *Engine) endAll(err error) {
 	e.compact()
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.prefixes.clear()
 	for _, s := range e.waiting {
 		s.end(Cancelled, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -26,6 +27,8 @@ type fake struct {
 	maxRows int
 	fail    func(p *model.Pass) error
 	freed   func(l model.Lane)
+	saved   [][]uint64
+	resumed func(l model.Lane, rows int)
 	nan     bool
 }
 
@@ -46,6 +49,21 @@ func (f fakeBackend) Rollback(l model.Lane, n int) error {
 	f.history[l] = h[:len(h)-n]
 	return nil
 }
+
+func (f fakeBackend) Save(l model.Lane) (model.Checkpoint, int64, error) {
+	f.saved = append(f.saved, slices.Clone(f.history[l]))
+	return model.Checkpoint(len(f.saved) - 1), int64(8 * len(f.history[l])), nil
+}
+
+func (f fakeBackend) Resume(l model.Lane, c model.Checkpoint) error {
+	f.history[l] = slices.Clone(f.saved[c])
+	if f.resumed != nil {
+		f.resumed(l, len(f.saved[c])-1)
+	}
+	return nil
+}
+
+func (f fakeBackend) Drop(c model.Checkpoint) { f.saved[c] = nil }
 
 func (f fakeBackend) NewLane() (model.Lane, error) {
 	for l := model.Lane(0); ; l++ {
@@ -124,7 +142,7 @@ func (f *fake) Ends() (table, head model.Matrix, taps []model.Buffer) { return 0
 // text runs a request alone on a fresh engine.
 func text(t *testing.T, r Request) []int32 {
 	t.Helper()
-	e := New(newFake(97), Options{Context: 4096})
+	e := New(newFake(97), Options{Context: 1 << 20})
 	defer e.Close()
 	return collect(t, e, r)
 }
@@ -374,7 +392,7 @@ func TestSampler(t *testing.T) {
 			request.Prompt = []int32{0}
 		}
 		s := newStream(context.Background(), request, 1000)
-		s.start(0)
+		s.start(0, 0)
 		for _, token := range output {
 			s.accept(token)
 		}

@@ -18,6 +18,7 @@ type Request struct {
 	Policy    oracle.Policy
 	Seed      uint64  // of the random stream of a sampled request
 	Stop      []int32 // tokens that end the output; they are counted, and delivered as the last token
+	Tail      int     // tokens at the prompt's end that a following turn writes differently: its generation prompt
 }
 
 func (r *Request) check(limit int) error {
@@ -60,8 +61,11 @@ type Stream struct {
 	// Of the engine's loop alone.
 	prompt   []int32
 	lane     model.Lane
-	at       int   // tokens of the prompt that are in the lane
-	anchor   int32 // the last token chosen, not in the lane yet
+	stops    []int   // where its states are kept on the way, ascending
+	keep     [2]int  // the stops that are kept for good
+	rolling  *prefix // the last one kept that is not
+	at       int     // tokens of the prompt that are in the lane
+	anchor   int32   // the last token chosen, not in the lane yet
 	chosen   int
 	limit    int
 	request  Request
@@ -79,6 +83,7 @@ type Stream struct {
 	reason    Reason
 	err       error
 	timing    Timing
+	cached    int
 	processed int           // tokens of the prompt
 	ready     chan struct{} // holds one signal that there is something to take
 }
@@ -129,6 +134,13 @@ func (s *Stream) End() (Reason, error) {
 	return s.reason, s.err
 }
 
+// Cached returns how many tokens of the prompt were not read, as an earlier prompt began with them.
+func (s *Stream) Cached() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cached
+}
+
 // Timing returns the moments reached so far.
 func (s *Stream) Timing() Timing {
 	s.mu.Lock()
@@ -136,10 +148,11 @@ func (s *Stream) Timing() Timing {
 	return s.timing
 }
 
-func (s *Stream) start(l model.Lane) {
-	s.lane = l
+func (s *Stream) start(l model.Lane, cached int) {
+	s.lane, s.at = l, cached
 	s.mu.Lock()
 	s.timing.Started = time.Now()
+	s.cached, s.processed = cached, cached
 	s.mu.Unlock()
 	s.signal()
 	if p := s.request.Policy; p.Presence != 0 || p.Frequency != 0 || p.Repetition != 0 && p.Repetition != 1 {

@@ -15,6 +15,8 @@ type (
 	Vector  int32 // a small tensor of F32 values
 	State   int32 // what every lane carries from row to row for one layer
 	Lane    int32 // a request being decoded: one instance of every State
+
+	Checkpoint int32 // a lane's states as they were, to begin other lanes with
 )
 
 // None is no vector, where an operator can do without.
@@ -110,6 +112,12 @@ type Backend interface {
 	// Rollback forgets the last n rows of the lane, at most RollbackRows of its last segment: its states are exactly
 	// those after the row before them.
 	Rollback(l Lane, n int) error
+
+	// Save keeps the lane's states as they are now, and says what that takes in bytes, less what it shares with what was
+	// kept before. Resume gives a new lane the states and the rows of a checkpoint, any number of times. Drop lets go of it.
+	Save(l Lane) (c Checkpoint, bytes int64, err error)
+	Resume(l Lane, c Checkpoint) error
+	Drop(c Checkpoint)
 
 	// Begin starts a pass, End finishes it. p is not changed and not kept.
 	Begin(p *Pass) error

@@ -27,6 +27,7 @@ type Backend struct {
 	buffers  []buffer
 	states   []func() state
 	lanes    []*lane
+	saved    []*lane
 	freq     []float32
 
 	kind    model.Kind

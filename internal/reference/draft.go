@@ -1,6 +1,8 @@
 package reference
 
 import (
+	"slices"
+
 	"splash/dequant"
 	"splash/internal/model"
 	"splash/oracle"
@@ -19,6 +21,12 @@ func newRing(window, width int) *ring {
 
 func (s *ring) begin(int) {}
 func (s *ring) back(int)  {}
+
+func (s *ring) clone() state {
+	return &ring{s.window, s.width, slices.Clone(s.keys), slices.Clone(s.values)}
+}
+
+func (s *ring) size() int { return 8 * (len(s.keys) + len(s.values)) }
 
 // Context returns the slot of a position.
 func (s *ring) Context(_, position int) (k, v []float64) {

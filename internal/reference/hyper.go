@@ -1,6 +1,8 @@
 package reference
 
 import (
+	"slices"
+
 	"splash/internal/model"
 	"splash/oracle"
 	"splash/planner"
@@ -52,6 +54,12 @@ func (s *ngramState) begin(rows int) {
 		s.tokens = s.tokens[:copy(s.tokens, s.tokens[len(s.tokens)-keep:])]
 	}
 }
+
+func (s *ngramState) clone() state {
+	return &ngramState{*s.window.clone().(*window), s.context, slices.Clone(s.tokens[max(0, len(s.tokens)-s.context):])}
+}
+
+func (s *ngramState) size() int { return s.window.size() + 4*s.context }
 
 func (s *ngramState) back(n int) {
 	s.window.back(n)

@@ -2,6 +2,7 @@ package reference
 
 import (
 	"fmt"
+	"slices"
 
 	"splash/internal/model"
 	"splash/oracle"
@@ -16,13 +17,16 @@ type lane struct {
 
 	firstRow, firstIndex int // of the last segment: its place in the pass and in the lane
 
-	states  []state
+	states []state
 }
 
-// A state is a lane's for one layer. begin announces the rows of a segment; back forgets the last n of the last segment.
+// A state is a lane's for one layer. begin announces the rows of a segment; back forgets the last n of the last segment;
+// clone is a copy that shares nothing that changes, and size its bytes.
 type state interface {
 	begin(rows int)
 	back(n int)
+	clone() state
+	size() int
 }
 
 func (l *lane) begin(rows int) {
@@ -127,6 +131,14 @@ type kvState struct {
 
 func (s *kvState) begin(int) {}
 
+func (s *kvState) clone() state {
+	c := *s
+	c.Keys, c.Values, c.positions = slices.Clone(s.Keys), slices.Clone(s.Values), slices.Clone(s.positions)
+	return &c
+}
+
+func (s *kvState) size() int { return 8*(len(s.Keys)+len(s.Values)) + 12*len(s.positions) }
+
 func (s *kvState) back(n int) {
 	s.Truncate(s.Len() - n)
 	s.positions = s.positions[:len(s.positions)-n]
@@ -138,8 +150,10 @@ type keys struct {
 	raw []float64
 }
 
-func (s *keys) begin(int)  {}
-func (s *keys) back(n int) { s.raw = s.raw[:len(s.raw)-n*s.dim] }
+func (s *keys) begin(int)    {}
+func (s *keys) clone() state { return &keys{s.dim, slices.Clone(s.raw)} }
+func (s *keys) size() int    { return 8 * len(s.raw) }
+func (s *keys) back(n int)   { s.raw = s.raw[:len(s.raw)-n*s.dim] }
 
 // A window keeps the last rows of a convolution's input: those the next row needs, and those that back can uncover.
 type window struct {
@@ -156,6 +170,12 @@ func (w *window) begin(int) {
 		w.data = w.data[:copy(w.data, w.data[len(w.data)-keep:])]
 	}
 }
+
+func (w *window) clone() state {
+	return &window{w.width, w.before, slices.Clone(w.data[max(0, len(w.data)-w.before*w.width):])}
+}
+
+func (w *window) size() int { return 8 * w.before * w.width }
 
 func (w *window) back(n int) { w.data = w.data[:len(w.data)-n*w.width] }
 
@@ -196,6 +216,14 @@ func (s *recurrence) back(n int) {
 		}
 	}
 }
+
+func (s *recurrence) clone() state {
+	c := newRecurrence(s.heads, s.dk, s.dv)
+	copy(c.now, s.now)
+	return c
+}
+
+func (s *recurrence) size() int { return 8 * len(s.now) }
 
 // update is where the key, the update and the decay of a kept row are.
 func (s *recurrence) update(r, h int) (k, d []float64, g *float64) {

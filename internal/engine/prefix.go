@@ -1,0 +1,204 @@
+package engine
+
+import (
+	"slices"
+
+	"splash/internal/model"
+)
+
+// Reuse of prompts (serving.md 7.3). A checkpoint is a lane's states after the first tokens of a prompt; a later prompt that
+// begins with the same tokens begins with it.
+const (
+	pageTokens    = 32   // checkpoints lie at whole pages
+	rollingTokens = 4096 // a long prompt is kept every so often, so that others with the same beginning find it
+	rollingMargin = 2048 // but not this close to where it resumed or to its replay point
+)
+
+// A prefix is a checkpoint and the tokens it is of.
+type prefix struct {
+	tokens []int32
+	at     model.Checkpoint
+	bytes  int64
+	used   uint64
+}
+
+// prefixes are the checkpoints of an engine. Those used longest ago go first when they take more than the limit.
+type prefixes struct {
+	backend model.Backend
+	limit   int64 // bytes; 0: nothing is kept
+	entries []*prefix
+	bytes   int64
+	tick    uint64
+	CacheStats
+}
+
+// CacheStats are the figures of prompt reuse.
+type CacheStats struct {
+	Entries          int
+	Bytes            int64
+	Hits, Misses     int64 // prompts that began with a checkpoint, and that did not
+	Tokens           int64 // tokens that were not read again
+	Saves, Evictions int64
+}
+
+// longest finds the checkpoint of the most tokens that the prompt begins with and goes on from.
+func (c *prefixes) longest(prompt []int32) *prefix {
+	var best *prefix
+	for _, p := range c.entries {
+		n := len(p.tokens)
+		if n < len(prompt) && (best == nil || n > len(best.tokens)) && slices.Equal(p.tokens, prompt[:n]) {
+			best = p
+		}
+	}
+	return best
+}
+
+// junction is the last whole page up to which the prompt is the same as one that is kept further.
+func (c *prefixes) junction(prompt []int32) int {
+	longest := 0
+	for _, p := range c.entries {
+		n := 0
+		for n < min(len(p.tokens), len(prompt)) && p.tokens[n] == prompt[n] {
+			n++
+		}
+		longest = max(longest, n)
+	}
+	return longest / pageTokens * pageTokens
+}
+
+// resume gives a new lane what is kept of the prompt's beginning, and returns how many tokens that is.
+func (c *prefixes) resume(lane model.Lane, prompt []int32) int {
+	p := c.longest(prompt)
+	if p == nil || c.backend.Resume(lane, p.at) != nil {
+		c.Misses++
+		return 0
+	}
+	c.Hits++
+	c.Tokens += int64(len(p.tokens))
+	c.touch(p)
+	return len(p.tokens)
+}
+
+func (c *prefixes) touch(p *prefix) {
+	c.tick++
+	p.used = c.tick
+}
+
+// save keeps the states of a lane that has read the tokens. What cannot be kept is not.
+func (c *prefixes) save(lane model.Lane, tokens []int32) *prefix {
+	for _, p := range c.entries {
+		if slices.Equal(p.tokens, tokens) {
+			c.touch(p)
+			return nil
+		}
+	}
+	at, bytes, err := c.backend.Save(lane)
+	if err != nil {
+		return nil
+	}
+	bytes += int64(4 * len(tokens))
+	if bytes > c.limit {
+		c.backend.Drop(at)
+		return nil
+	}
+	p := &prefix{tokens: slices.Clone(tokens), at: at, bytes: bytes}
+	c.touch(p)
+	c.entries = append(c.entries, p)
+	c.bytes += bytes
+	c.Saves++
+	for c.bytes > c.limit {
+		c.drop(slices.MinFunc(c.entries, func(a, b *prefix) int { return int(max(min(int64(a.used)-int64(b.used), 1), -1)) }))
+		c.Evictions++
+	}
+	return p
+}
+
+func (c *prefixes) drop(p *prefix) {
+	i := slices.Index(c.entries, p)
+	if i < 0 {
+		return
+	}
+	c.entries = slices.Delete(c.entries, i, i+1)
+	c.bytes -= p.bytes
+	c.backend.Drop(p.at)
+}
+
+// clear lets go of everything.
+func (c *prefixes) clear() {
+	for len(c.entries) > 0 {
+		c.drop(c.entries[0])
+	}
+}
+
+func (c *prefixes) stats() CacheStats {
+	s := c.CacheStats
+	s.Entries, s.Bytes = len(c.entries), c.bytes
+	return s
+}
+
+// plan says where a prompt that resumes at from is kept: at its replay point, the last whole page before its generation
+// prompt, so that the next turn, which renders that differently, finds it; where it departs from a prompt that is kept;
+// and every so often on the way.
+func (s *Stream) plan(c *prefixes, from int) {
+	n := len(s.prompt)
+	replay := (n - max(s.request.Tail, 1)) / pageTokens * pageTokens
+	junction := c.junction(s.prompt)
+	s.stops = s.stops[:0]
+	for at := (from/rollingTokens + 1) * rollingTokens; at < replay; at += rollingTokens {
+		if at-from >= rollingMargin && replay-at >= rollingMargin {
+			s.stops = append(s.stops, at)
+		}
+	}
+	for _, at := range []int{junction, replay} {
+		if at > from && at < n {
+			s.stops = append(s.stops, at)
+		}
+	}
+	slices.Sort(s.stops)
+	s.stops = slices.Compact(s.stops)
+	s.keep = [2]int{junction, replay}
+}
+
+// next is the next place where the prompt is kept, or its end.
+func (s *Stream) next() int {
+	for len(s.stops) > 0 && s.stops[0] <= s.at {
+		s.stops = s.stops[1:]
+	}
+	if len(s.stops) > 0 {
+		return s.stops[0]
+	}
+	return len(s.prompt)
+}
+
+// reach is the next place whose states a draft's context is needed for.
+func (s *Stream) reach() int {
+	for _, at := range s.stops {
+		if at >= s.at {
+			return at
+		}
+	}
+	return len(s.prompt)
+}
+
+// checkpoint keeps the states of a stream whose prompt has been read up to one of its stops. Of those on the way only the
+// last is kept.
+func (e *Engine) checkpoint(s *Stream) {
+	if !slices.Contains(s.stops, s.at) {
+		return
+	}
+	defer e.publish()
+	p := e.prefixes.save(s.lane, s.prompt[:s.at])
+	if p == nil || slices.Contains(s.keep[:], s.at) {
+		return
+	}
+	if s.rolling != nil {
+		e.prefixes.drop(s.rolling)
+	}
+	s.rolling = p
+}
+
+// publish lets Stats see the figures of prompt reuse.
+func (e *Engine) publish() {
+	s := e.prefixes.stats()
+	e.stats.cache.Store(&s)
+}
