@@ -2,6 +2,7 @@ package chat
 
 import (
 	"errors"
+	"strings"
 
 	"splash/internal/chat/ojson"
 )
@@ -206,7 +207,7 @@ func textContent(content any) (string, error) {
 	case string:
 		return c, nil
 	case []any:
-		text := ""
+		var text strings.Builder
 		for _, v := range c {
 			part, ok := v.(*ojson.Object)
 			if !ok || !isText(part.Value("type")) {
@@ -216,9 +217,9 @@ func textContent(content any) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			text += s
+			text.WriteString(s)
 		}
-		return text, nil
+		return text.String(), nil
 	}
 	return "", requestErrorf("message content must be text")
 }

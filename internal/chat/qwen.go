@@ -279,8 +279,8 @@ func (q *qwenReader) stepUndecided(s string) int {
 	s0 := s
 	s = q.afterThink(s)
 	text := trimBlank(s)
+	q.space = append(q.space, s[:len(s)-len(text)]...)
 	if text == "" {
-		q.space = append(q.space, s...)
 		return len(s0)
 	}
 	if text[0] == '<' {

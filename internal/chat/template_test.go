@@ -527,22 +527,44 @@ func TestSpecialTokensAndTime(t *testing.T) {
 	}
 }
 
-// The demonstration model was trained on prompts that another implementation rendered.
+// The demonstration model's prompts were rendered by the program that trained it.
 func TestDemonstrationPrompts(t *testing.T) {
 	tmpl := newTemplates(t, QWEN, readTemplate(t, "pebble.jinja")).Select(false)
-	for _, c := range []struct {
-		question string
-		effort   string
-		want     string
-	}{
-		{"What sound does a pig make?", "none", "<|im_start|>user\nWhat sound does a pig make?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"},
-		{"What is the capital of Portugal?", "", "<|im_start|>user\nWhat is the capital of Portugal?<|im_end|>\n<|im_start|>assistant\n<think>\n"},
-	} {
-		p, err := tmpl.Prompt(context.Background(), Request{Messages: []Message{{Role: RoleUser, Text: c.question}}, Variables: Variables{Effort: c.effort}})
-		if err != nil || p.Text != c.want {
-			t.Errorf("%q, %v; want %q", p.Text, err, c.want)
+	for _, r := range recordings(t) {
+		v := Variables{}
+		if !r.thinking {
+			v.Effort = "none"
+		}
+		req := Request{Messages: []Message{{Role: RoleUser, Text: r.question}}, Tools: r.tools, Variables: v}
+		p, err := tmpl.Prompt(context.Background(), req)
+		if diff := cmp.Diff(r.prompt, p.Text); err != nil || diff != "" || p.Thinking != r.thinking {
+			t.Errorf("%s: %v, thinking %v (-want +got):\n%s", r.question, err, p.Thinking, diff)
 		}
 	}
+}
+
+// A recording is a prompt of the demonstration model and its answer.
+type recording struct {
+	question, prompt, output string
+	thinking                 bool
+	tools                    []any
+}
+
+func recordings(t testing.TB) []recording {
+	t.Helper()
+	data, err := os.ReadFile("testdata/outputs.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []recording
+	for _, v := range decode(t, string(data)).([]any) {
+		o := v.(*ojson.Object)
+		r := recording{thinking: o.Value("thinking").(bool)}
+		r.question, r.prompt, r.output = o.Value("question").(string), o.Value("prompt").(string), o.Value("output").(string)
+		r.tools, _ = o.Value("tools").([]any)
+		list = append(list, r)
+	}
+	return list
 }
 
 func FuzzTemplates(f *testing.F) {
