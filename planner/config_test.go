@@ -84,8 +84,13 @@ func TestConfigVariants(t *testing.T) {
 		{"ignore before exclude_modules", func(o jsonObject) {
 			delete(o, "quantization")
 			o["quantization_config"] = jsonObject{
-				"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4", "group_size": 16, "ignore": []any{}, "exclude_modules": []any{"*"},
+				"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4", "group_size": 16, "ignore": []any{},
+				"exclude_modules": []any{"*"},
 			}
+		}},
+		{"nothing ignored", func(o jsonObject) {
+			delete(o, "quantization")
+			o["quantization_config"] = jsonObject{"quant_method": "modelopt", "quant_algo": "FP8", "ignore": nil, "exclude_modules": nil}
 		}},
 		{"MLX before another", func(o jsonObject) { o["quantization_config"] = jsonObject{"quant_method": "gptq"} }},
 		{"the class of every projection", func(o jsonObject) {

@@ -21,10 +21,10 @@ func checkModelOpt(o object, required []module) error {
 		return err
 	}
 	key := "ignore"
-	if _, ok := o[key]; !ok {
+	if o[key] == nil {
 		key = "exclude_modules"
 	}
-	if _, ok := o[key]; !ok {
+	if o[key] == nil {
 		return nil
 	}
 	patterns, ok := o.texts(key)
