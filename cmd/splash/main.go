@@ -113,7 +113,7 @@ and give a model of your own with --model-dir FILE.gguf.`,
 	root.SetErr(c.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newBench(), newModelCheck(), newPlan(), newVersion(), newCompletion())
+	root.AddCommand(newServe(), newRun(), newBench(), newModelCheck(), newPlan(), newVersion(), newCompletion())
 	wrapArgs(root)
 	return root
 }

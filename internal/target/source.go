@@ -18,6 +18,7 @@ import (
 // A source is a target's files, checked and planned.
 type source struct {
 	name       string // of the model
+	label      string // of the files, in errors
 	plan       *planner.Plan
 	weights    planner.Weights
 	vocabulary *tokenizer.Vocabulary
@@ -69,7 +70,7 @@ func modelName(path string) string {
 }
 
 func planGGUF(f *gguf.File, name string) (*source, error) {
-	s := &source{name: name, files: f, changed: f.Unchanged}
+	s := &source{name: name, label: f.Name, files: f, changed: f.Unchanged}
 	var err error
 	if s.plan, err = planner.PlanGGUF(f.Header); err == nil {
 		s.vocabulary, err = tokenizer.FromGGUF(f.Header)
@@ -115,7 +116,7 @@ func openSnapshot(dir string) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &source{name: "local/" + modelName(filepath.Clean(dir)), files: c, changed: c.Changed}
+	s := &source{name: "local/" + modelName(filepath.Clean(dir)), label: dir, files: c, changed: c.Changed}
 	if s.plan, err = planner.PlanSafetensors(config, c); err == nil {
 		s.vocabulary, err = tokenizer.FromJSON(snapshot)
 	}

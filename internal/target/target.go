@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
+	"splash/internal/chat"
 	"splash/internal/engine"
 	"splash/internal/model"
 	"splash/internal/tokenizer"
@@ -30,7 +32,9 @@ type Options struct {
 	// Engine are the engine's limits. Context lowers the model's; Proposer and Vocab are the target's to set.
 	Engine engine.Options
 
+	Chat     bool                    // also probe the chat templates, without which there is no serving
 	Progress func(done, total int64) // bytes of weights loaded; may be nil
+	Log      func(line string)       // of what is done; may be nil
 }
 
 // A Target is a model that is ready to be served.
@@ -41,6 +45,8 @@ type Target struct {
 	Draft      *planner.Draft // nil: none
 	Tokenizer  *tokenizer.Tokenizer
 	Vocabulary *tokenizer.Vocabulary
+	Format     *chat.Format // with Options.Chat, as the templates
+	Templates  *chat.Templates
 	Backend    string
 	Engine     engine.Options // of an engine on the network
 
@@ -68,7 +74,7 @@ func Open(ctx context.Context, o Options) (_ *Target, err error) {
 		t.Name = s.name
 	}
 	if err := t.describe(s); err != nil {
-		return nil, err
+		return nil, named(s.label, err)
 	}
 	var d *draftFiles
 	if !o.NoDraft && (o.Draft != "" || o.Path == "") {
@@ -78,8 +84,25 @@ func Open(ctx context.Context, o Options) (_ *Target, err error) {
 		t.close = append(t.close, d.files)
 		t.Draft = d.sizes
 	}
+	log := o.Log
+	if log == nil {
+		log = func(string) {}
+	}
+	if o.Chat {
+		if err := t.openChat(ctx); err != nil {
+			return nil, named(s.label, err)
+		}
+		log("Chat template · " + t.Templates.Describe())
+	}
+	began := time.Now()
 	if err := t.load(ctx, backend, s, d, o); err != nil {
 		return nil, err
+	}
+	log(fmt.Sprintf("Weights loaded in %.1f s.", time.Since(began).Seconds()))
+	if d != nil {
+		if err := d.files.Changed(); err != nil {
+			return nil, err
+		}
 	}
 	return t, s.changed()
 }

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A sizeValue is a flag of bytes: 28G, 28GB, 28GiB and 28g are the same number.
+type sizeValue int64
+
+func (v *sizeValue) Type() string   { return "size" }
+func (v *sizeValue) String() string { return strconv.FormatInt(int64(*v), 10) }
+
+func (v *sizeValue) Set(s string) error {
+	fault := errors.New("must be a positive byte count such as 32G")
+	digits := strings.TrimRight(s, "kKmMgGiIbB")
+	unit := strings.ToUpper(s[len(digits):])
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n <= 0 || digits[0] == '+' {
+		return fault
+	}
+	shift := map[string]int{
+		"": 0, "K": 10, "KB": 10, "KIB": 10, "M": 20, "MB": 20, "MIB": 20, "G": 30, "GB": 30, "GIB": 30,
+	}
+	bits, ok := shift[unit]
+	if !ok || n > math.MaxInt64>>bits {
+		return fault
+	}
+	*v = sizeValue(n << bits)
+	return nil
+}
+
+// A tokensValue is a flag of tokens: 100K is 102400. Zero stands for auto.
+type tokensValue int
+
+func (v *tokensValue) Type() string { return "tokens" }
+func (v *tokensValue) String() string {
+	if *v == 0 {
+		return "auto"
+	}
+	return strconv.Itoa(int(*v))
+}
+
+func (v *tokensValue) Set(s string) error {
+	const most = 256 << 10
+	if strings.EqualFold(s, "auto") {
+		*v = 0
+		return nil
+	}
+	digits, kilo := s, 1
+	if n := len(s); n > 0 && (s[n-1] == 'K' || s[n-1] == 'k') {
+		digits, kilo = s[:n-1], 1<<10
+	}
+	n, err := strconv.ParseUint(digits, 10, 31)
+	if err != nil || n == 0 || int(n) > most/kilo {
+		return errors.New("must be 'auto' or a token count up to 256K, such as 100K")
+	}
+	*v = tokensValue(int(n) * kilo)
+	return nil
+}
+
+// A durationValue is a flag of time: 90, 90s, 30m and 1.5h. Zero stands for none.
+type durationValue time.Duration
+
+func (v *durationValue) Type() string { return "duration" }
+func (v *durationValue) String() string {
+	if *v == 0 {
+		return ""
+	}
+	return time.Duration(*v).String()
+}
+
+func (v *durationValue) Set(s string) error {
+	fault := errors.New("must be a positive duration such as 30m, 2h or 3600")
+	unit := time.Second
+	number := s
+	if n := len(s); n > 0 {
+		switch s[n-1] {
+		case 's':
+			number = s[:n-1]
+		case 'm':
+			number, unit = s[:n-1], time.Minute
+		case 'h':
+			number, unit = s[:n-1], time.Hour
+		}
+	}
+	if strings.Trim(number, "0123456789.") != "" {
+		return fault
+	}
+	x, err := strconv.ParseFloat(number, 64)
+	ns := x * float64(unit)
+	if err != nil || x <= 0 || ns < 1 || ns >= math.MaxInt64 {
+		return fault
+	}
+	*v = durationValue(ns)
+	return nil
+}
+
+// groupThousands spells n with commas.
+func groupThousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// contextSize is a context as the console names it.
+func contextSize(n int) string {
+	if n%1024 == 0 {
+		return strconv.Itoa(n/1024) + "K"
+	}
+	return groupThousands(n)
+}

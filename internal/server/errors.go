@@ -1,0 +1,149 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"splash/internal/chat"
+	"splash/internal/engine"
+)
+
+// An Error is what a client is told of a request that failed.
+type Error struct {
+	Status  int
+	Code    string
+	Message string
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Codes of errors.
+const (
+	codeInvalid     = "invalid_request_error"
+	codeContext     = "context_length_exceeded"
+	codeAuth        = "authentication_error"
+	codeForbidden   = "forbidden"
+	codeNoModel     = "model_not_found"
+	codeNotFound    = "not_found"
+	codeTimeout     = "request_timeout"
+	codeTooLarge    = "request_too_large"
+	codeInternal    = "internal_server_error"
+	codeResult      = "model_result_invalid"
+	codeMethod      = "not_implemented"
+	codeVersion     = "http_version_not_supported"
+	codeShutdown    = "server_shutdown"
+	codeOverloaded  = "frontend_overloaded"
+	codeUnavailable = "runtime_unavailable"
+)
+
+// invalidf is the error of a request that is malformed or asks for what cannot be.
+func invalidf(format string, args ...any) *Error {
+	return &Error{http.StatusBadRequest, codeInvalid, fmt.Sprintf(format, args...)}
+}
+
+// notSupported is the error of a request for what the interface has and this server does not do.
+func notSupported(what string) *Error { return invalidf("%s is not supported", what) }
+
+func overloaded(message string) *Error {
+	return &Error{http.StatusServiceUnavailable, codeOverloaded, message}
+}
+
+// Causes of a request's end.
+var (
+	errDeadline = &Error{http.StatusGatewayTimeout, codeTimeout, "the request took longer than its timeout"}
+	errShutdown = &Error{http.StatusServiceUnavailable, codeShutdown, "the server is stopping"}
+	errNotFound = &Error{http.StatusNotFound, codeNotFound, "not found"}
+	errInternal = &Error{http.StatusInternalServerError, codeInternal, "internal server error"}
+
+	// errGone says that there is nobody to answer.
+	errGone = errors.New("the client is gone")
+)
+
+// asError is what the client is told of err; ok is false for an error that is this program's fault, whose text is the
+// console's alone.
+func asError(err error) (e *Error, ok bool) {
+	var refused *chat.RequestError
+	var template *chat.TemplateError
+	switch {
+	case errors.As(err, &e):
+		return e, true
+	case errors.As(err, &refused):
+		return invalidf("%s", refused.Msg), true
+	case errors.As(err, &template):
+		return invalidf("messages could not be rendered"), true
+	case errors.Is(err, engine.ErrQueueFull):
+		return overloaded("frontend request capacity is exhausted"), true
+	case errors.Is(err, engine.ErrStopped):
+		return errShutdown, true
+	case errors.Is(err, engine.ErrNotFinite):
+		return &Error{http.StatusInternalServerError, codeResult, "the model's result is not finite"}, true
+	case errors.Is(err, context.DeadlineExceeded):
+		return errDeadline, true
+	}
+	return errInternal, false
+}
+
+// A dialect is how an interface spells errors.
+type dialect int
+
+const (
+	openAI dialect = iota
+	anthropic
+)
+
+type openAIError struct {
+	Error struct {
+		Message string `json:"message"`
+		Type    string `json:"type"`
+		Code    string `json:"code"`
+	} `json:"error"`
+}
+
+type anthropicError struct {
+	Type  string `json:"type"`
+	Error struct {
+		Type    string `json:"type"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// body is the error as the dialect's clients read it.
+func (d dialect) body(e *Error) any {
+	if d == anthropic {
+		var b anthropicError
+		b.Type, b.Error.Type, b.Error.Message = "error", anthropicType(e.Status), e.Message
+		return b
+	}
+	var b openAIError
+	b.Error.Message, b.Error.Code, b.Error.Type = e.Message, e.Code, "invalid_request_error"
+	if e.Status >= 500 {
+		b.Error.Type = "server_error"
+	}
+	return b
+}
+
+// anthropicType is the type of an error in the Messages interface (docs.anthropic.com, API errors).
+func anthropicType(status int) string {
+	switch status {
+	case http.StatusUnauthorized:
+		return "authentication_error"
+	case http.StatusForbidden:
+		return "permission_error"
+	case http.StatusNotFound:
+		return "not_found_error"
+	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
+		return "timeout_error"
+	case http.StatusRequestEntityTooLarge:
+		return "request_too_large"
+	case http.StatusTooManyRequests:
+		return "rate_limit_error"
+	case http.StatusServiceUnavailable:
+		return "overloaded_error"
+	}
+	if status >= 500 {
+		return "api_error"
+	}
+	return "invalid_request_error"
+}

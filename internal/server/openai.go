@@ -1,0 +1,335 @@
+package server
+
+import (
+	"time"
+
+	"splash/internal/chat"
+	"splash/internal/chat/ojson"
+)
+
+// chatCompletion answers POST /v1/chat/completions.
+func (x *exchange) chatCompletion(body *ojson.Object) error {
+	g, c, err := x.chatRequest(body)
+	if err != nil {
+		return err
+	}
+	if err := x.converse(g, c); err != nil {
+		return err
+	}
+	return x.generate(g, &chatWriter{writer: newWriter(x, g)})
+}
+
+// chatRequest reads the fields of a Chat Completions request.
+func (x *exchange) chatRequest(body *ojson.Object) (*generation, conversation, error) {
+	g := newGeneration("chatcmpl-")
+	f := &fields{o: body}
+	if f.has("model") {
+		if err := x.s.checkName(f.string("model", "")); err != nil && f.err == nil {
+			return nil, conversation{}, err
+		}
+	}
+	x.common(f, g)
+	f.streaming(g)
+	f.unsupported()
+	g.policy, g.seed = f.sampling(true)
+	g.stop = f.stop("stop")
+	g.ignoreEOS = f.bool("ignore_eos", false)
+	g.maxField = "max_completion_tokens"
+	if g.maxTokens = f.positive(g.maxField); g.maxTokens == 0 {
+		g.maxField = "max_tokens"
+		g.maxTokens = f.positive(g.maxField)
+	}
+	g.tools = f.chatTools()
+	if len(g.stop) > 0 && g.tools.calling() {
+		f.fault("stop cannot be combined with tools")
+	}
+	format := f.responseFormat()
+	c := conversation{Variables: x.s.variables(f)}
+	if f.err != nil {
+		return nil, c, f.err
+	}
+	for _, what := range []string{g.tools.constraint(), format} {
+		if err := constrained(what); err != nil {
+			return nil, c, err
+		}
+	}
+	var err error
+	c.messages, err = chat.ParseMessages(body.Value("messages"))
+	return g, c, err
+}
+
+// responseFormat reads the format of the answer, and names one that is not text.
+func (f *fields) responseFormat() string {
+	v := f.o.Value("response_format")
+	if v == nil {
+		return ""
+	}
+	o, ok := v.(*ojson.Object)
+	if !ok {
+		f.fault("response_format must be an object")
+		return ""
+	}
+	switch kind := o.Value("type"); kind {
+	case "text":
+		return ""
+	case "json_object", "json_schema":
+		return "response_format " + kind.(string)
+	}
+	f.fault("response_format type must be text, json_object or json_schema")
+	return ""
+}
+
+// A responder writes the responses of one interface.
+type responder interface {
+	whole(t *turn, m *message) any // the response in one piece
+
+	silence() <-chan time.Time // receives when the stream has been silent for long
+	waiting() error            // a sign of life before the request starts
+	begin(t *turn) error       // the stream begins, once the request has started
+	idle() error               // a sign of life after that
+	progress(p *progress) error
+	event(e chat.Event) error
+	end(t *turn) error
+	fail(e *Error) // after the stream has begun
+	close()
+}
+
+// generate runs a generation and answers with it.
+func (x *exchange) generate(g *generation, r responder) (err error) {
+	defer r.close()
+	t, err := x.submit(g)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		t.close()
+		t.report(t.outcome(err))
+	}()
+	if !g.stream {
+		m, err := t.read()
+		if err != nil {
+			return err
+		}
+		x.json(200, r.whole(t, m))
+		return nil
+	}
+	return x.streamed(t, r)
+}
+
+// streamed writes the answer as it comes.
+func (x *exchange) streamed(t *turn, r responder) error {
+	err := x.stream(t, r)
+	if err == nil || err == errGone || !x.answered {
+		return err
+	}
+	e, known := asError(err)
+	if !known {
+		x.s.o.Console.Errorf("Error · %v", err)
+	}
+	x.log(e)
+	r.fail(e)
+	return err
+}
+
+func (x *exchange) stream(t *turn, r responder) error {
+	begun := false
+	begin := func() error {
+		if begun || t.stream.Timing().Started.IsZero() {
+			return nil
+		}
+		begun = true
+		return r.begin(t)
+	}
+	for {
+		s, err := t.next(r.silence())
+		if err != nil {
+			return err
+		}
+		first := begun
+		if err := begin(); err != nil {
+			return err
+		}
+		switch {
+		case s.silent && !begun:
+			err = r.waiting()
+		case s.silent && first:
+			err = r.idle()
+		default:
+			err = t.write(s, r)
+		}
+		if err != nil || s.done {
+			return err
+		}
+	}
+}
+
+// write hands a step to the responder.
+func (t *turn) write(s step, r responder) error {
+	if p := t.promptProgress(); p != nil {
+		if err := r.progress(p); err != nil {
+			return err
+		}
+	}
+	for _, e := range s.events {
+		if err := r.event(e); err != nil {
+			return err
+		}
+	}
+	if s.done {
+		return r.end(t)
+	}
+	return nil
+}
+
+// A writer has what the responders of OpenAI's interfaces share.
+type writer struct {
+	x       *exchange
+	g       *generation
+	out     *eventStream
+	created int64
+}
+
+func newWriter(x *exchange, g *generation) writer {
+	return writer{x: x, g: g, out: x.events(), created: time.Now().Unix()}
+}
+
+func (w *writer) silence() <-chan time.Time { return w.out.timer.C }
+func (w *writer) close()                    { w.out.timer.Stop() }
+
+func (w *writer) waiting() error { return w.out.comment("splash-keepalive") }
+
+func (w *writer) fail(e *Error) {
+	if w.out.data(openAI.body(e)) == nil {
+		w.out.text("[DONE]")
+	}
+}
+
+// reason is why the answer ended, as OpenAI's interfaces say it.
+func (t *turn) finishReason() string {
+	switch {
+	case t.cut:
+		return "length"
+	case t.reader.Calls() > 0:
+		return "tool_calls"
+	}
+	return "stop"
+}
+
+// A chatWriter writes Chat Completions.
+type chatWriter struct{ writer }
+
+type chatResponse struct {
+	ID      string          `json:"id"`
+	Object  string          `json:"object"`
+	Created int64           `json:"created"`
+	Model   string          `json:"model"`
+	Choices []chatChoice    `json:"choices"`
+	Usage   *usage          `json:"usage,omitempty"`
+	Metrics *requestMetrics `json:"metrics,omitempty"`
+	Timings *timings        `json:"timings,omitempty"`
+
+	Progress *progress `json:"prompt_progress,omitempty"`
+}
+
+type chatChoice struct {
+	Index   int          `json:"index"`
+	Message *chatMessage `json:"message,omitempty"`
+	Delta   *chatDelta   `json:"delta,omitempty"`
+	Finish  *string      `json:"finish_reason"`
+}
+
+type chatMessage struct {
+	Role      string     `json:"role"`
+	Content   *string    `json:"content"`
+	Reasoning string     `json:"reasoning_content,omitempty"`
+	Calls     []chatCall `json:"tool_calls,omitempty"`
+}
+
+type chatDelta struct {
+	Role      string     `json:"role,omitempty"`
+	Content   *string    `json:"content,omitempty"`
+	Reasoning string     `json:"reasoning_content,omitempty"`
+	Calls     []chatCall `json:"tool_calls,omitempty"`
+}
+
+type chatCall struct {
+	Index    *int         `json:"index,omitempty"`
+	ID       string       `json:"id,omitempty"`
+	Type     string       `json:"type,omitempty"`
+	Function chatFunction `json:"function"`
+}
+
+type chatFunction struct {
+	Name      string  `json:"name,omitempty"`
+	Arguments *string `json:"arguments,omitempty"`
+}
+
+func (w *chatWriter) whole(t *turn, m *message) any {
+	out := &chatMessage{Role: "assistant", Reasoning: m.reasoning}
+	if m.content != "" {
+		out.Content = &m.content
+	}
+	for i, c := range m.calls {
+		out.Calls = append(out.Calls, chatCall{ID: w.g.callID(i), Type: "function", Function: chatFunction{c.name, &c.arguments}})
+	}
+	finish := t.finishReason()
+	return &chatResponse{
+		ID: w.g.id, Object: "chat.completion", Created: w.created, Model: w.g.model,
+		Choices: []chatChoice{{Message: out, Finish: &finish}},
+		Usage:   t.usage(), Metrics: t.metrics(), Timings: t.timings(),
+	}
+}
+
+func (w *chatWriter) chunk(d *chatDelta) *chatResponse {
+	return &chatResponse{
+		ID: w.g.id, Object: "chat.completion.chunk", Created: w.created, Model: w.g.model, Choices: []chatChoice{{Delta: d}},
+	}
+}
+
+func (w *chatWriter) begin(*turn) error {
+	empty := ""
+	return w.out.data(w.chunk(&chatDelta{Role: "assistant", Content: &empty}))
+}
+
+func (w *chatWriter) idle() error { return w.out.data(w.chunk(&chatDelta{})) }
+
+func (w *chatWriter) progress(p *progress) error {
+	c := w.chunk(&chatDelta{})
+	c.Progress = p
+	return w.out.data(c)
+}
+
+func (w *chatWriter) event(e chat.Event) error {
+	d := &chatDelta{}
+	switch e.Kind {
+	case chat.ReasoningDelta:
+		d.Reasoning = e.Text
+	case chat.ContentDelta:
+		d.Content = &e.Text
+	case chat.CallStart:
+		d.Calls = []chatCall{{Index: &e.Call, ID: w.g.callID(e.Call), Type: "function", Function: chatFunction{Name: e.Text}}}
+	case chat.ArgumentsDelta:
+		d.Calls = []chatCall{{Index: &e.Call, Function: chatFunction{Arguments: &e.Text}}}
+	default:
+		return nil
+	}
+	return w.out.data(w.chunk(d))
+}
+
+func (w *chatWriter) end(t *turn) error {
+	last := w.chunk(&chatDelta{})
+	finish := t.finishReason()
+	last.Choices[0].Finish = &finish
+	last.Timings = t.timings()
+	if err := w.out.data(last); err != nil {
+		return err
+	}
+	if w.g.usage {
+		total := w.chunk(nil)
+		total.Choices, total.Usage, total.Metrics = []chatChoice{}, t.usage(), t.metrics()
+		if err := w.out.data(total); err != nil {
+			return err
+		}
+	}
+	return w.out.text("[DONE]")
+}
