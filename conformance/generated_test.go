@@ -1,0 +1,189 @@
+package conformance_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"splash/dequant"
+	"splash/fixtures"
+	"splash/internal/model"
+	"splash/internal/reference"
+	"splash/planner"
+)
+
+// ggufFormats are the formats of a GGUF's linears (formats.md 8.3).
+var ggufFormats = []dequant.Type{
+	dequant.Q4_K, dequant.Q6_K, dequant.Q8_0, dequant.IQ4XS, dequant.Q5_K, dequant.Q3_K, dequant.IQ3S, dequant.Q4_0, dequant.Q2_K,
+	dequant.Q4_1, dequant.IQ4NL, dequant.Q5_0, dequant.MXFP4, dequant.Q5_1, dequant.NVFP4, dequant.IQ3XXS, dequant.BF16,
+	dequant.IQ2S, dequant.F16, dequant.IQ2XS, dequant.PQ2_0, dequant.IQ2XXS, dequant.Q2_0, dequant.IQ1M, dequant.IQ1S,
+}
+
+// A stored model is a recipe in a container: a GGUF where the container is nil.
+type storedModel struct {
+	recipe    fixtures.Recipe
+	container *fixtures.Container
+}
+
+func inGGUF(r fixtures.Recipe) storedModel { return storedModel{r, nil} }
+
+func in(c fixtures.Container, r fixtures.Recipe) storedModel { return storedModel{r, &c} }
+
+func (m storedModel) String() string {
+	if m.container == nil {
+		return m.recipe.Family + " as GGUF"
+	}
+	return fmt.Sprintf("%s as %s", m.recipe.Family, *m.container)
+}
+
+// open makes the model in memory and plans it.
+func (m storedModel) open(t testing.TB) (*planner.Plan, planner.Weights) {
+	t.Helper()
+	if m.container == nil {
+		g, err := m.recipe.GGUF()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return openGGUF(t, g)
+	}
+	c, err := m.recipe.Checkpoint(*m.container)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return openCheckpoint(t, c)
+}
+
+func openGGUF(t testing.TB, g *fixtures.GGUF) (*planner.Plan, planner.Weights) {
+	t.Helper()
+	f, err := g.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	p, err := planner.PlanGGUF(f.Header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, planner.OpenGGUF(f, p)
+}
+
+func openCheckpoint(t testing.TB, c *fixtures.Checkpoint) (*planner.Plan, planner.Weights) {
+	t.Helper()
+	s, err := c.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	config, err := c.ConfigJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := planner.PlanSafetensors(config, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, planner.OpenSafetensors(s, p)
+}
+
+// network builds the model on the oracle backend.
+func (m storedModel) network(t testing.TB, maxRows int, o model.Options) (*planner.Plan, model.Network) {
+	t.Helper()
+	p, w := m.open(t)
+	return p, build(t, p, w, maxRows, o)
+}
+
+func build(t testing.TB, p *planner.Plan, w planner.Weights, maxRows int, o model.Options) model.Network {
+	t.Helper()
+	n, err := model.New(reference.New(p, maxRows), p, w, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// logits are those of every token, in one pass.
+func (m storedModel) logits(t testing.TB, tokens []int32) [][]float32 {
+	t.Helper()
+	_, n := m.network(t, len(tokens), model.Options{})
+	return runAll(t, n, tokens)
+}
+
+func runAll(t testing.TB, n model.Network, tokens []int32) [][]float32 {
+	t.Helper()
+	forward(t, n, newLane(t, n), tokens)
+	out := make([][]float32, len(tokens))
+	for i := range out {
+		out[i] = slices.Clone(n.Logits(i))
+		for _, v := range out[i] {
+			if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+				t.Fatalf("row %d has a logit of %v", i, v)
+			}
+		}
+	}
+	return out
+}
+
+// rounded is a recipe whose values every container holds.
+func rounded(family string, f fixtures.Formats) fixtures.Recipe {
+	return fixtures.Recipe{Family: family, Seed: 7, Formats: f, Rounded: true}
+}
+
+// checkpointFormats stores projections in a format and the table, alpha, beta, router and shared gate in BF16, as
+// checkpoints of every kind may.
+func checkpointFormats(t dequant.Type) fixtures.Formats {
+	return fixtures.Uniform(t).Except(map[planner.Role]dequant.Type{
+		planner.TokenTable: dequant.BF16, planner.AlphaBeta: dequant.BF16, planner.Router: dequant.BF16, planner.SharedGate: dequant.BF16,
+	})
+}
+
+// TestSameWeights stores the same values in several containers: norms as w and as w - 1, value heads tiled and grouped,
+// decays as they are and as A_log, experts stacked, fused and one by one, scales inside blocks and beside them, tensor
+// scales as factors and as divisors. The logits have the same bits.
+func TestSameWeights(t *testing.T) {
+	tokens := readManifest(t).Tokens[:12]
+	scaled := func(r fixtures.Recipe) fixtures.Recipe { r.Scaled = true; return r }
+	fused := func(r fixtures.Recipe) fixtures.Recipe { r.Fused = true; return r }
+	predicting := func(r fixtures.Recipe) fixtures.Recipe { r.Predict = 1; return r }
+	for _, family := range []string{"tiny-qwen35", "tiny-qwen35moe"} {
+		recipe := func(kind dequant.Type) fixtures.Recipe { return rounded(family, checkpointFormats(kind)) }
+		everywhere := func(kind dequant.Type) fixtures.Recipe { return rounded(family, fixtures.Uniform(kind)) }
+		nvfp4, fp8 := recipe(dequant.NVFP4), recipe(dequant.FP8Rows)
+		equal := map[string][]storedModel{
+			"NVFP4": {
+				inGGUF(nvfp4), in(fixtures.MLX, nvfp4), in(fixtures.ModelOptimizer, nvfp4), in(fixtures.CompressedTensors, nvfp4),
+				inGGUF(predicting(nvfp4)), in(fixtures.MLX, predicting(nvfp4)),
+			},
+			"NVFP4 with tensor scales": {
+				inGGUF(scaled(nvfp4)), in(fixtures.ModelOptimizer, scaled(nvfp4)), in(fixtures.CompressedTensors, scaled(nvfp4)),
+			},
+			"FP8":   {in(fixtures.ModelOptimizer, fp8), in(fixtures.CompressedTensors, fp8)},
+			"MXFP4": {inGGUF(everywhere(dequant.MXFP4)), in(fixtures.MLX, everywhere(dequant.MXFP4))},
+			"4-bit": {inGGUF(everywhere(dequant.Q4_0)), in(fixtures.MLX, everywhere(dequant.Q4_0))},
+			"4-bit with offsets": {
+				inGGUF(everywhere(dequant.Q4_1)), in(fixtures.MLX, everywhere(dequant.Affine(4, 32))),
+			},
+			"5-bit": {inGGUF(everywhere(dequant.Q5_0)), in(fixtures.MLX, everywhere(dequant.Q5_0))},
+			"5-bit with offsets": {
+				inGGUF(everywhere(dequant.Q5_1)), in(fixtures.MLX, everywhere(dequant.Affine(5, 32))),
+			},
+			"ternary":        {inGGUF(everywhere(dequant.Q2_0)), in(fixtures.MLX, everywhere(dequant.Q2_0))},
+			"ternary by 128": {inGGUF(everywhere(dequant.PQ2_0)), in(fixtures.MLX, everywhere(dequant.PQ2_0))},
+		}
+		if family == "tiny-qwen35moe" {
+			equal["NVFP4 with tensor scales"] = append(equal["NVFP4 with tensor scales"][:1:1],
+				inGGUF(fused(scaled(nvfp4))), equal["NVFP4 with tensor scales"][1], equal["NVFP4 with tensor scales"][2])
+			equal["Q4_K, fused"] = []storedModel{inGGUF(recipe(dequant.Q4_K)), inGGUF(fused(recipe(dequant.Q4_K)))}
+		}
+		for name, all := range equal {
+			t.Run(family+" "+name, func(t *testing.T) {
+				want := all[0].logits(t, tokens)
+				for _, m := range all[1:] {
+					if at := firstDifference(want, m.logits(t, tokens)); at >= 0 {
+						t.Errorf("%s differs from %s in row %d", m, all[0], at)
+					}
+				}
+			})
+		}
+	}
+}
