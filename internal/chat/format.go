@@ -39,12 +39,12 @@ var (
 		Name:                "qwen",
 		Stop:                []string{"<|endoftext|>", "<|im_end|>"},
 		Boundary:            "<|im_end|>",
-		ThinkClose:          "</think>",
-		CallOpen:            "<tool_call>",
-		CallClose:           "</tool_call>",
+		ThinkClose:          thinkClose,
+		CallOpen:            callOpen,
+		CallClose:           callClose,
 		PromptOpensThinking: true,
 		ImagePad:            "<|image_pad|>",
-		Tags:                []string{"<think>", "</think>", "<tool_call>", "</tool_call>"},
+		Tags:                []string{thinkOpen, thinkClose, callOpen, callClose},
 		syntax:              func(p *Parser) reader { return newQwenReader(p) },
 	}
 	// FLINT: the model opens the think block itself, and calls are GLM-4.7's argument tags, each a token.
@@ -52,12 +52,12 @@ var (
 		Name:       "flint",
 		Stop:       []string{"<|end_of_text|>", "<|user|>", "<|observation|>", "<|developer|>"},
 		Boundary:   "<|assistant|>",
-		ThinkOpen:  "<think>",
-		ThinkClose: "</think>",
-		CallOpen:   "<tool_call>",
-		CallClose:  "</tool_call>",
+		ThinkOpen:  thinkOpen,
+		ThinkClose: thinkClose,
+		CallOpen:   callOpen,
+		CallClose:  callClose,
 		Tags: []string{
-			"<think>", "</think>", "<tool_call>", "</tool_call>", argKeyOpen, argKeyClose, argValueOpen, argValueClose,
+			thinkOpen, thinkClose, callOpen, callClose, ArgKeyOpen, ArgKeyClose, ArgValueOpen, ArgValueClose,
 		},
 		TagTokens: true,
 		syntax:    func(p *Parser) reader { return newGLMReader(p) },
@@ -66,5 +66,5 @@ var (
 
 // startsThinking reports whether an answer to this generation prompt begins inside a think block.
 func (f *Format) startsThinking(generation string) bool {
-	return f.PromptOpensThinking && strings.LastIndex(generation, "<think>") > strings.LastIndex(generation, f.ThinkClose)
+	return f.PromptOpensThinking && strings.LastIndex(generation, thinkOpen) > strings.LastIndex(generation, f.ThinkClose)
 }

@@ -12,12 +12,10 @@ import (
 //
 //	<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>...</tool_call>
 const (
-	callOpen      = "<tool_call>"
-	argKeyOpen    = "<arg_key>"
-	argKeyClose   = "</arg_key>"
-	argValueOpen  = "<arg_value>"
-	argValueClose = "</arg_value>"
-	thinkOpen     = "<think>"
+	ArgKeyOpen    = "<arg_key>"
+	ArgKeyClose   = "</arg_key>"
+	ArgValueOpen  = "<arg_value>"
+	ArgValueClose = "</arg_value>"
 )
 
 type glmState uint8
@@ -81,7 +79,7 @@ func (g *glmReader) text(s string) {
 		g.emit(ContentDelta, g.afterThink(s))
 	case glmName:
 		g.name = append(g.name, s...)
-		if len(g.name) > 2*utf8.UTFMax*maxName {
+		if len(g.name) > 2*utf8.UTFMax*MaxName {
 			g.giveBack()
 		}
 	case glmKey:
@@ -167,18 +165,18 @@ func (g *glmReader) callTag(tag string) {
 		return
 	}
 	switch tag {
-	case argKeyOpen:
+	case ArgKeyOpen:
 		g.state, g.key = glmKey, g.key[:0]
-	case argKeyClose:
+	case ArgKeyClose:
 		if g.state == glmKey {
 			g.state = glmAfterKey
 		} else {
 			g.state = glmArguments
 		}
-	case argValueOpen:
+	case ArgValueOpen:
 		g.keyed = g.state == glmKey || g.state == glmAfterKey
 		g.state, g.value = glmValue, g.value[:0]
-	case argValueClose:
+	case ArgValueClose:
 		g.commit()
 	case callClose:
 		g.closeCall()
@@ -192,7 +190,7 @@ func (g *glmReader) callTag(tag string) {
 func (g *glmReader) begun() bool {
 	name := strings.TrimSpace(string(g.name))
 	if strings.ContainsFunc(name, func(r rune) bool { return r == '<' || r == '>' || unicode.IsSpace(r) }) ||
-		utf8.RuneCountInString(name) > maxName {
+		utf8.RuneCountInString(name) > MaxName {
 		g.giveBack()
 		return false
 	}

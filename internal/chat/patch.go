@@ -52,7 +52,8 @@ func (s site) beforeCondition(tag, block string) string {
 func (t *Template) systemBlock(ctx context.Context) (before, after string, ok bool) {
 	off := Variables{Effort: "none"}
 	user := Message{Role: RoleUser, Text: canaryQuestion}
-	with, err := t.render(ctx, t.main, Request{Messages: []Message{{Role: RoleSystem, Text: canaryMarker}, user}, Variables: off, limits: probeLimits})
+	system := Message{Role: RoleSystem, Text: canaryMarker}
+	with, err := t.render(ctx, t.main, Request{Messages: []Message{system, user}, Variables: off, limits: probeLimits})
 	if err != nil {
 		return "", "", false
 	}

@@ -189,7 +189,9 @@ func ordinaryConversations() [][]Message {
 	call, _ := NewCall("lookup", ojson.NewObject("word", "it"))
 	calling := Message{Role: RoleAssistant, Reasoning: &reasoning, Calls: []Call{call}}
 	result := Message{Role: RoleTool, Text: "a pronoun"}
-	image := Message{Role: RoleUser, Parts: []Part{{Kind: TextPart, Text: "What is this?"}, {Kind: ImagePart, URL: "data:image/png;base64,"}}}
+	image := Message{Role: RoleUser, Parts: []Part{
+		{Kind: TextPart, Text: "What is this?"}, {Kind: ImagePart, URL: "data:image/png;base64,"},
+	}}
 	return [][]Message{
 		{question},
 		{system, question},

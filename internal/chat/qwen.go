@@ -8,20 +8,26 @@ import (
 	"splash/internal/chat/ojson"
 )
 
-// The marks of Qwen3-Coder's calls:
+// The marks of Qwen3-Coder's calls, beside the tokens around them:
 //
 //	<tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n ... </function>\n</tool_call>
 const (
-	thinkClose    = "</think>"
-	callOpening   = "<tool_call>\n<function="
-	callClose     = "</tool_call>"
-	functionClose = "</function>"
-	parameterOpen = "<parameter="
-	valueClose    = "\n</parameter>\n"
+	FunctionOpen   = "<function="
+	FunctionClose  = "</function>"
+	ParameterOpen  = "<parameter="
+	ParameterClose = "\n</parameter>\n"
 )
 
-// maxName is the most characters of the name of a function or parameter.
-const maxName = 256
+// MaxName is the most characters of the name of a function or parameter that is read.
+const MaxName = 256
+
+const (
+	thinkOpen   = "<think>"
+	thinkClose  = "</think>"
+	callOpen    = "<tool_call>"
+	callClose   = "</tool_call>"
+	callOpening = callOpen + "\n" + FunctionOpen
+)
 
 // A mark is what stands at a place of the text.
 type mark uint8
@@ -174,13 +180,13 @@ func beginsWith(s string, m mark) (n int, partial bool) {
 	case thinkMark:
 		return literal(s, thinkClose)
 	case functionEndMark:
-		return literal(s, functionClose)
+		return literal(s, FunctionClose)
 	case callEndMark:
 		return literal(s, callClose)
 	case openMark:
 		return named(s, callOpening)
 	}
-	return named(s, parameterOpen)
+	return named(s, ParameterOpen)
 }
 
 func literal(s, text string) (int, bool) {
@@ -220,7 +226,7 @@ func nameEnd(s string) (int, bool) {
 		case !blank:
 			state = inside
 		}
-		if chars++; chars > maxName {
+		if chars++; chars > MaxName {
 			return 0, false
 		}
 	}
@@ -252,7 +258,7 @@ func (q *qwenReader) take(m mark, s string) {
 		q.reasoning = false
 		q.open(markName(s, callOpening))
 	case parameterMark:
-		q.parameter(markName(s, parameterOpen))
+		q.parameter(markName(s, ParameterOpen))
 	case functionEndMark:
 		q.call.end()
 		q.state = qwenClosing
@@ -349,7 +355,7 @@ func (q *qwenReader) stepValue(s string) (int, bool) {
 // valueEnd returns the length of the mark that ends a value. It ends one only where a mark that may follow it does, so
 // that a value may hold it.
 func valueEnd(s string) (int, bool) {
-	n, partial := literal(s, valueClose)
+	n, partial := literal(s, ParameterClose)
 	if n == 0 {
 		return 0, partial
 	}
@@ -455,7 +461,7 @@ func (q *qwenReader) finishValue(s string, cut bool) {
 	if cut {
 		return
 	}
-	if !strings.HasPrefix(s, strings.TrimSuffix(valueClose, "\n")) {
+	if !strings.HasPrefix(s, strings.TrimSuffix(ParameterClose, "\n")) {
 		q.addValue(s)
 	}
 	q.endValue()

@@ -223,7 +223,10 @@ func (t *Template) render(ctx context.Context, form *jinja.Template, req Request
 	return "", templateError(err)
 }
 
-func renderWith(ctx context.Context, form *jinja.Template, vars map[string]any, values *ojson.Object, opt jinja.Options) (string, error) {
+// renderWith renders with the variables of the conversation and those that the request sets.
+func renderWith(
+	ctx context.Context, form *jinja.Template, vars map[string]any, values *ojson.Object, opt jinja.Options,
+) (string, error) {
 	all := maps.Clone(vars)
 	for name, v := range values.All() {
 		all[name] = v

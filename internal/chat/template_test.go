@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -227,6 +228,10 @@ func TestLaterSystemMessages(t *testing.T) {
 	const a, b = "<|im_start|>system\nA<|im_end|>\n", "<|im_start|>system\nB<|im_end|>\n"
 	const q, r, n = "<|im_start|>user\nQ<|im_end|>\n", "<|im_start|>assistant\nR<|im_end|>\n", "<|im_start|>user\nN<|im_end|>\n"
 	const gen = "<|im_start|>assistant\n<think>\n"
+	templates := map[string]*Template{}
+	for _, name := range []string{"qwen.jinja", "unsloth.jinja"} {
+		templates[name] = newTemplates(t, QWEN, readTemplate(t, name)).Select(false)
+	}
 	for _, c := range []struct{ name, messages, want string }{
 		{"system B after an answer", `[{"role":"system","content":"A"},{"role":"user","content":"Q"},{"role":"assistant","content":"R"},{"role":"system","content":"B"},{"role":"user","content":"N"}]`, a + q + r + b + n + gen},
 		{"developer", `[{"role":"developer","content":"A"},{"role":"user","content":"Q"},{"role":"assistant","content":"R"},{"role":"developer","content":"B"},{"role":"user","content":"N"}]`, a + q + r + b + n + gen},
@@ -234,8 +239,8 @@ func TestLaterSystemMessages(t *testing.T) {
 		{"system, system, user", `[{"role":"system","content":"A"},{"role":"system","content":"B"},{"role":"user","content":"Q"}]`, "<|im_start|>system\nA\n\nB<|im_end|>\n" + q + gen},
 		{"two later ones", `[{"role":"user","content":"Q"},{"role":"assistant","content":"R"},{"role":"system","content":"A"},{"role":"system","content":"B"},{"role":"user","content":"N"}]`, q + r + a + b + n + gen},
 	} {
-		for _, name := range []string{"qwen.jinja", "unsloth.jinja"} {
-			p, err := newTemplates(t, QWEN, readTemplate(t, name)).Select(false).Prompt(context.Background(), Request{Messages: parseMessages(t, c.messages)})
+		for name, tmpl := range templates {
+			p, err := tmpl.Prompt(context.Background(), Request{Messages: parseMessages(t, c.messages)})
 			if diff := cmp.Diff(c.want, p.Text); err != nil || diff != "" {
 				t.Errorf("%s, %s: %v (-want +got):\n%s", name, c.name, err, diff)
 			}
@@ -565,6 +570,23 @@ func recordings(t testing.TB) []recording {
 		list = append(list, r)
 	}
 	return list
+}
+
+func TestConcurrentRequests(t *testing.T) {
+	tmpl := newTemplates(t, QWEN, readTemplate(t, "qwen.jinja")).Select(false)
+	messages := parseMessages(t, `[{"role":"system","content":"A"},{"role":"user","content":"Q"},{"role":"system","content":"B"}]`)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for k := range 20 {
+				v := Variables{Effort: "low", Kwargs: ojson.NewObject("n", int64(i*k))}
+				if _, err := tmpl.Prompt(context.Background(), Request{Messages: messages, Variables: v}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func FuzzTemplates(f *testing.F) {

@@ -140,6 +140,7 @@ var hostile = map[string]string{
 	"recursion":           "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
 	"mutual recursion":    "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}",
 	"branching recursion": "{% macro m(n) %}{% if n > 0 %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
+	"tall recursion":      "{% macro m() %}" + strings.Repeat("{% if true %}", 90) + "{{ m()" + strings.Repeat(" + ''", 480) + " }}" + strings.Repeat("{% endif %}", 90) + "{% endmacro %}{{ m() }}",
 	"default recursion":   "{% macro m(a=m()) %}{% endmacro %}{{ m() }}",
 	"repeat":              "{{ 'a' * 1000000000000 }}",
 	"repeat a list":       "{% set x = [1] * 1000000000000 %}",
