@@ -1,5 +1,5 @@
 // Package flock holds advisory locks on files, as the Hub's own tools take them: flock(2) on a lock file beside what it
-// guards. The kernel drops a lock with its process, however the process ends.
+// guards, LockFileEx on Windows. The kernel drops a lock with its process, however the process ends.
 package flock
 
 import (
@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // A Lock is a held lock. Unlock drops it; so does the end of the process.
@@ -20,10 +18,10 @@ type Lock struct{ file *os.File }
 var ErrHeld = errors.New("the lock is held elsewhere")
 
 // Try takes the exclusive lock of path, creating the file and its directory, or returns ErrHeld.
-func Try(path string) (*Lock, error) { return open(path, unix.LOCK_EX) }
+func Try(path string) (*Lock, error) { return open(path, true) }
 
 // TryShared takes a shared lock of path as Try takes the exclusive one.
-func TryShared(path string) (*Lock, error) { return open(path, unix.LOCK_SH) }
+func TryShared(path string) (*Lock, error) { return open(path, false) }
 
 // Acquire takes the exclusive lock of path as soon as it is free. It calls waiting once, unless nil, when it is not free
 // at once, and gives up when ctx ends.
@@ -60,20 +58,16 @@ func Existing(path string, exclusive bool) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	how := unix.LOCK_SH
-	if exclusive {
-		how = unix.LOCK_EX
-	}
-	return take(file, how)
+	return take(file, exclusive)
 }
 
-func open(path string, how int) (*Lock, error) {
+func open(path string, exclusive bool) (*Lock, error) {
 	for {
 		file, err := create(path)
 		if err != nil {
 			return nil, err
 		}
-		lock, err := take(file, how)
+		lock, err := take(file, exclusive)
 		if err != nil {
 			return nil, err
 		}
@@ -95,21 +89,16 @@ func create(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 }
 
-func take(file *os.File, how int) (*Lock, error) {
-	for {
-		err := unix.Flock(int(file.Fd()), how|unix.LOCK_NB)
-		if err == nil {
-			return &Lock{file}, nil
-		}
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		file.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, ErrHeld
-		}
-		return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
+func take(file *os.File, exclusive bool) (*Lock, error) {
+	err := lock(file, exclusive)
+	if err == nil {
+		return &Lock{file}, nil
 	}
+	file.Close()
+	if errors.Is(err, ErrHeld) {
+		return nil, err
+	}
+	return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
 }
 
 // current reports whether path still names the locked file.

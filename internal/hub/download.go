@@ -16,9 +16,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"splash/internal/flock"
 )
@@ -128,14 +128,6 @@ func (c *Client) requireSpace(bytes int64) error {
 		return fmt.Errorf("%.2f GB to fetch and %.2f GB free in %s", float64(bytes)/1e9, float64(free)/1e9, c.Cache.Dir)
 	}
 	return nil
-}
-
-func freeSpace(dir string) (int64, error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, err
-	}
-	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
 // fetchFile makes one file visible in its snapshot, under the lock of its blob.
@@ -460,7 +452,9 @@ func (c *Client) link(blob, path string) error {
 		}
 		return err
 	}
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+	// exFAT answers EPERM, others that they know no links, Windows that the user may not make any.
+	const privilegeNotHeld = syscall.Errno(1314)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, privilegeNotHeld) {
 		return os.Rename(blob, path)
 	}
 	return err

@@ -438,6 +438,10 @@ func TestOffline(t *testing.T) {
 	if _, err := off.Read(context.Background(), m, *m.File("m.gguf"), 10000); !errors.Is(err, ErrOffline) {
 		t.Errorf("Read of what is not: %v", err)
 	}
+	off.Sleep = func(int, time.Duration) time.Duration {
+		t.Error("a request is to be tried again though offline")
+		return 0
+	}
 	if _, err := off.Open(context.Background(), m, *m.File("m.gguf")).ReadAt(make([]byte, 1), 0); !errors.Is(err, ErrOffline) {
 		t.Errorf("ReadAt: %v", err)
 	}
@@ -532,4 +536,19 @@ func TestDigest(t *testing.T) {
 	if _, err := Digest(ctx, path+"x", ""); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error %v", err)
 	}
+}
+
+// A repository that was renamed is found under its old name, with the token.
+func TestRenamedRepository(t *testing.T) {
+	s := hubtest.New(t)
+	s.Token = "hf_secret"
+	s.Renamed = map[string]string{repo: "owner/renamed"}
+	files := map[string][]byte{"m.gguf": noise(50, 100<<10), "config.json": []byte("{}")}
+	s.Commit("owner/renamed", "main", files)
+	c, _ := client(t, s, t.TempDir())
+	m := model(t, c, "")
+	if err := c.Fetch(context.Background(), m, m.Files); err != nil {
+		t.Fatal(err)
+	}
+	fetched(t, c, m, files)
 }

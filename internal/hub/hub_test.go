@@ -352,6 +352,10 @@ func TestInsecureRedirect(t *testing.T) {
 	if err := checkRedirect(next, []*http.Request{via}); err == nil || err.Error() != "refused a redirect from https to http://hub.co" {
 		t.Errorf("error %v", err)
 	}
+	c, _ := clientOf(t, Config{Endpoint: "https://hub.co", Cache: Cache{t.TempDir()}})
+	if _, again := c.another(c.clean(&url.Error{Op: "Get", URL: "https://hub.co/a?secret", Err: checkRedirect(next, []*http.Request{via})}), true); again {
+		t.Error("a refused redirect is tried again")
+	}
 	if err := checkRedirect(via, make([]*http.Request, 10)); err == nil {
 		t.Error("an eleventh redirect is followed")
 	}

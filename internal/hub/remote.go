@@ -212,6 +212,9 @@ func (c *Client) open(ctx context.Context, at *location, from, to, size int64) (
 	var direct bool
 	q.url, direct = at.address()
 	resp, err := c.get(ctx, q)
+	if direct && err != nil {
+		at.learn(at.hub) // the next attempt asks the Hub again
+	}
 	var refused *Error
 	if direct && errors.As(err, &refused) && refused.Status < 500 && refused.Status != http.StatusTooManyRequests {
 		q.url = at.hub // a signed address has ended

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -83,10 +84,10 @@ func port(u *url.URL) string {
 // elsewhere: what it asks for, the size and the digest, is in the Hub's own answer.
 func checkRedirect(r *http.Request, via []*http.Request) error {
 	if len(via) >= 10 {
-		return errors.New("stopped after 10 redirects")
+		return &permanentError{errors.New("stopped after 10 redirects")}
 	}
 	if via[0].URL.Scheme == "https" && r.URL.Scheme != "https" {
-		return fmt.Errorf("refused a redirect from https to %s://%s", r.URL.Scheme, r.URL.Host)
+		return &permanentError{fmt.Errorf("refused a redirect from https to %s://%s", r.URL.Scheme, r.URL.Host)}
 	}
 	if via[0].Method == http.MethodHead && (!sameOrigin(r.URL, via[0].URL) || r.Response.Header.Get("X-Linked-Etag") != "") {
 		return http.ErrUseLastResponse
@@ -149,7 +150,8 @@ func (c *Client) another(err error, patient bool) (time.Duration, bool) {
 		return e.wait, e.Status == http.StatusTooManyRequests || e.Status == http.StatusRequestTimeout || e.Status >= 500
 	}
 	var permanent *permanentError
-	return 0, patient && !errors.As(err, &permanent)
+	var untrusted *tls.CertificateVerificationError
+	return 0, patient && !errors.As(err, &permanent) && !errors.As(err, &untrusted) && !errors.Is(err, ErrOffline)
 }
 
 // A permanentError is a fault of the answer that another attempt would meet again.

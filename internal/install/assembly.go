@@ -17,8 +17,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"splash/internal/hub"
 )
 
@@ -139,17 +137,6 @@ func plainPath(name string) bool {
 type identity struct {
 	Device, Inode       uint64
 	Bytes, MTime, CTime int64
-}
-
-func identify(path string) (identity, error) {
-	var s unix.Stat_t
-	if err := unix.Stat(path, &s); err != nil {
-		return identity{}, &fs.PathError{Op: "stat", Path: path, Err: err}
-	}
-	if s.Mode&unix.S_IFMT != unix.S_IFREG {
-		return identity{}, fmt.Errorf("%s is not a regular file", path)
-	}
-	return identity{uint64(s.Dev), uint64(s.Ino), int64(s.Size), unix.TimespecToNsec(s.Mtim), unix.TimespecToNsec(s.Ctim)}, nil
 }
 
 // same reports whether a file is as it was when it was linked.

@@ -3,6 +3,7 @@ package install
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -11,9 +12,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"splash/internal/flock"
 	"splash/internal/hub"
 	"splash/internal/hub/hubtest"
 )
@@ -114,7 +117,7 @@ func TestKilledInstalls(t *testing.T) {
 		w.hub.Commit(draftOf, "main", draft)
 		return map[string][]byte{"target/M-Q4_K_M.gguf": files["M-Q4_K_M.gguf"], "vision/mmproj.gguf": files["mmproj.gguf"], "draft/model.safetensors": draft["model.safetensors"]}
 	}
-	w.hub.Inject(hubtest.Fault{Place: hubtest.CDN, Rate: 60 << 20, Times: -1})
+	w.hub.Inject(hubtest.Fault{Place: hubtest.CDN, Rate: 120 << 20, Times: -1})
 	publish(1000)
 	start := time.Now()
 	cmd, lines := w.spawn(model)
@@ -221,6 +224,77 @@ func TestConcurrentInstalls(t *testing.T) {
 	}
 	if n := w.hub.Count(draftOf, "model.safetensors"); n.Heads != 1 || n.Bytes != int64(len(draft["model.safetensors"])) {
 		t.Errorf("%+v of the draft", n)
+	}
+}
+
+// An installation waits for another one's writes, and says so.
+func TestWaitForTheInstallationLock(t *testing.T) {
+	w := newWorld(t)
+	w.hub.Commit(mlxRepo, "main", mlx(1700))
+	w.hub.Commit(draftOf, "main", draftRepo(1702))
+	lock := must(flock.Try(filepath.Join(w.dir, ".install.lock")))
+	in, log := w.installer(false)
+	told := make(chan struct{})
+	in.Log = func(line string) {
+		log.add(line)
+		if line == "Another Splash model installation is running; waiting..." {
+			close(told)
+		}
+	}
+	go func() {
+		<-told
+		lock.Unlock()
+	}()
+	installed, err := in.Install(context.Background(), sel(t, mlxRepo))
+	if err != nil {
+		t.Fatal(err)
+	}
+	installed.Close()
+	if strings.Count(log.text(), "waiting...") != 1 {
+		t.Errorf("logged %q", log.text())
+	}
+	// A wait that is ended installs nothing.
+	lock = must(flock.Try(filepath.Join(w.dir, ".install.lock")))
+	defer lock.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	in.Log = func(line string) {
+		if strings.HasSuffix(line, "waiting...") {
+			cancel()
+		}
+	}
+	if _, err := in.Install(ctx, sel(t, mlxRepo)); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want the context's", err)
+	}
+}
+
+// A pin that cannot be written leaves the model usable; another fault of the cache does not pass.
+func TestPinsThatCannotBeWritten(t *testing.T) {
+	for err, want := range map[error]bool{
+		&os.PathError{Op: "open", Path: "/x", Err: syscall.EACCES}:  true,
+		&os.PathError{Op: "open", Path: "/x", Err: syscall.EPERM}:   true,
+		&os.PathError{Op: "open", Path: "/x", Err: syscall.EROFS}:   true,
+		&os.PathError{Op: "open", Path: "/x", Err: syscall.ENOSPC}:  false,
+		&os.PathError{Op: "open", Path: "/x", Err: syscall.ENOTDIR}: false,
+	} {
+		if got := unwritable(fmt.Errorf("pin: %w", err)); got != want {
+			t.Errorf("%v: %v, want %v", err, got, want)
+		}
+	}
+	w := newWorld(t)
+	w.hub.Commit(mlxRepo, "main", mlx(1710))
+	w.hub.Commit(draftOf, "main", draftRepo(1712))
+	installed, _ := w.mustInstall(sel(t, mlxRepo))
+	pins := filepath.Join(hub.Cache{Dir: w.cache}.Folder(mlxRepo), "refs", "splash")
+	os.RemoveAll(pins)
+	os.WriteFile(pins, nil, 0o666)
+	if _, _, err := w.install(sel(t, mlxRepo), false); err == nil {
+		t.Error("a pin is lost without a word")
+	}
+	// A lost pin is written again by the next start.
+	os.Remove(pins)
+	w.mustInstall(sel(t, mlxRepo))
+	if got := (hub.Cache{Dir: w.cache}).Pins(mlxRepo, pinOwner(filepath.Join(w.dir, mlxRepo))); len(got) != 1 || got[0] != installed.Record.Sources.Target.Commit() {
+		t.Errorf("pins %v", got)
 	}
 }
 

@@ -24,14 +24,14 @@ type resolved struct {
 // answered reports whether the Hub told the commit.
 func (r *resolved) answered() bool { return r.files != nil && r.why == "" }
 
-// at is the selection whose installation is being started: its link, and its verified record, if there is one.
-type at struct {
+// A start is the selection whose installation is being started: its link, and its verified record, if there is one.
+type start struct {
 	Selection
 	rel       string
 	installed *Record
 }
 
-func (a *at) commit() string {
+func (a *start) commit() string {
 	if a.installed == nil {
 		return ""
 	}
@@ -45,7 +45,7 @@ func (in *Installer) Install(ctx context.Context, sel Selection) (*Installed, er
 	if lower := strings.ToLower(sel.Revision); hub.IsCommit(lower) {
 		sel.Revision = lower
 	}
-	a := &at{Selection: sel, rel: sel.link()}
+	a := &start{Selection: sel, rel: sel.link()}
 	link := in.store().link(a.rel)
 	if err := installedPackage(sel.Model.String(), link); err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (in *Installer) Install(ctx context.Context, sel Selection) (*Installed, er
 // offline no request is made, so with either the installed commit stands. unreachable is why the Hub did not answer for
 // another repository of this start. Where it does not answer, the installed commit stands in, or a commit in the cache that
 // this selection already names; never another revision.
-func (in *Installer) resolve(ctx context.Context, a *at, repo, revision, installed, unreachable string) (*resolved, error) {
+func (in *Installer) resolve(ctx context.Context, a *start, repo, revision, installed, unreachable string) (*resolved, error) {
 	if filepath.IsAbs(repo) {
 		dir, err := newDirFiles(repo)
 		if err != nil {
@@ -116,7 +116,7 @@ func (in *Installer) resolve(ctx context.Context, a *at, repo, revision, install
 // cachedCommits lists the commits of a repository that may stand in for a revision, the most specific first: the revision
 // itself; the commit that the installation recorded, damaged as it may be, and those it pinned; the one that the cache
 // recorded for the branch or tag.
-func (in *Installer) cachedCommits(a *at, repo, revision string) []string {
+func (in *Installer) cachedCommits(a *start, repo, revision string) []string {
 	if hub.IsCommit(revision) {
 		return []string{revision}
 	}
@@ -148,7 +148,7 @@ func (in *Installer) cachedCommits(a *at, repo, revision string) []string {
 // startInstalled starts the verified installation of the target's commit, assembled again first where its draft moved or
 // this release assembles it otherwise. The draft is asked for only where the Hub answered for the target, so a revision
 // that is a commit holds its draft too.
-func (in *Installer) startInstalled(ctx context.Context, a *at, target *resolved) (*Installed, error) {
+func (in *Installer) startInstalled(ctx context.Context, a *start, target *resolved) (*Installed, error) {
 	if target.why != "" {
 		in.logf("Could not reach the Hub (%s); using the installed %s.", target.why, target.source)
 	}
@@ -193,7 +193,7 @@ func (in *Installer) startInstalled(ctx context.Context, a *at, target *resolved
 }
 
 // listed gives a source that stands in the files of its snapshot in the cache.
-func (in *Installer) listed(a *at, r *resolved) (*resolved, error) {
+func (in *Installer) listed(a *start, r *resolved) (*resolved, error) {
 	if r == nil || r.files != nil {
 		return r, nil
 	}
@@ -206,7 +206,7 @@ func (in *Installer) listed(a *at, r *resolved) (*resolved, error) {
 
 // installCommit installs a commit of the target that this selection has not installed. A verified installation of another
 // commit is kept if that fails.
-func (in *Installer) installCommit(ctx context.Context, a *at, target *resolved) (*Installed, error) {
+func (in *Installer) installCommit(ctx context.Context, a *start, target *resolved) (*Installed, error) {
 	if target.why != "" {
 		in.logf("Could not reach the Hub (%s); installing %s from the Hub cache.", target.why, target.source)
 	} else if a.installed != nil {
@@ -220,7 +220,7 @@ func (in *Installer) installCommit(ctx context.Context, a *at, target *resolved)
 }
 
 // keeping makes an attempt, and starts the verified installation with a line that names the attempt where it fails.
-func (in *Installer) keeping(ctx context.Context, a *at, attempt string, try func() (*Installed, error)) (*Installed, error) {
+func (in *Installer) keeping(ctx context.Context, a *start, attempt string, try func() (*Installed, error)) (*Installed, error) {
 	installed, err := try()
 	if err == nil {
 		return installed, nil
@@ -238,7 +238,7 @@ func (in *Installer) keeping(ctx context.Context, a *at, attempt string, try fun
 
 // retain verifies the installation again under the installation lock, where another process may have replaced it since,
 // restores its pins and holds it.
-func (in *Installer) retain(ctx context.Context, a *at) (*Installed, error) {
+func (in *Installer) retain(ctx context.Context, a *start) (*Installed, error) {
 	lock, err := in.lock(ctx)
 	if err != nil {
 		return nil, err
@@ -280,7 +280,7 @@ func changes(installed *Record, family *planner.Family, draft *resolved) []strin
 
 // resolveDraft finds the draft that a selection wants now: its own, or the family's; nil where there is none. The installed
 // draft stands in where the Hub was not asked for the target or does not answer for the draft.
-func (in *Installer) resolveDraft(ctx context.Context, a *at, family *planner.Family, target *resolved) (*resolved, error) {
+func (in *Installer) resolveDraft(ctx context.Context, a *start, family *planner.Family, target *resolved) (*resolved, error) {
 	name := a.Selection.Draft
 	if name == "" {
 		name = family.Draft
@@ -317,7 +317,7 @@ func (in *Installer) resolveDraft(ctx context.Context, a *at, family *planner.Fa
 
 // build checks a target and its draft, downloads what they lack, and publishes their assembly. draft is the draft as this
 // start resolved it; nil where it is still to be.
-func (in *Installer) build(ctx context.Context, a *at, target, draft *resolved) (*Installed, error) {
+func (in *Installer) build(ctx context.Context, a *start, target, draft *resolved) (*Installed, error) {
 	installed, err := in.assemble(ctx, a, target, draft)
 	if err == nil {
 		return installed, nil
@@ -328,7 +328,7 @@ func (in *Installer) build(ctx context.Context, a *at, target, draft *resolved) 
 	return nil, fmt.Errorf("cannot install %s: %w", a.Model, err)
 }
 
-func (in *Installer) assemble(ctx context.Context, a *at, target, draft *resolved) (*Installed, error) {
+func (in *Installer) assemble(ctx context.Context, a *start, target, draft *resolved) (*Installed, error) {
 	if err := refusePackage(ctx, target.files, a.Model.String()); err != nil {
 		return nil, err
 	}
@@ -372,7 +372,7 @@ func (in *Installer) announce(p *publication) {
 }
 
 // addDraft checks and fetches a draft. Where a new one cannot be had, the installed one is kept.
-func (in *Installer) addDraft(ctx context.Context, a *at, p *publication, draft *resolved) error {
+func (in *Installer) addDraft(ctx context.Context, a *start, p *publication, draft *resolved) error {
 	if draft == nil {
 		return nil
 	}
@@ -425,4 +425,14 @@ func fetchLinks(ctx context.Context, links map[string]link) error {
 		errs = append(errs, src.fetch(ctx, names))
 	}
 	return errors.Join(errs...)
+}
+
+// checkPaths refuses names that no assembly can have.
+func checkPaths(links map[string]link) error {
+	for _, at := range slices.Sorted(maps.Keys(links)) {
+		if !plainPath(at) {
+			return fmt.Errorf("unsupported file name in %s: %q", links[at].from.source().Repo, links[at].name)
+		}
+	}
+	return nil
 }

@@ -96,7 +96,7 @@ func (in *Installer) inspectGGUF(ctx context.Context, src files, names []string)
 	for _, name := range names {
 		c.add("target/"+base(name), src, name)
 	}
-	return c, nil
+	return c, checkPaths(c.links)
 }
 
 func base(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
@@ -353,7 +353,7 @@ func (c *candidate) addShards(folder string, src files, names []string) error {
 		}
 		c.add(path, src, name)
 	}
-	return nil
+	return checkPaths(c.links)
 }
 
 // inspectDraft checks a draft against its target: its configuration, and which files hold its weights.
@@ -379,6 +379,9 @@ func (in *Installer) inspectDraft(ctx context.Context, src files, target *planne
 	links := map[string]link{}
 	for _, name := range append(names, "config.json") {
 		links["draft/"+name] = link{src, name}
+	}
+	if err := checkPaths(links); err != nil {
+		return nil, nil, err
 	}
 	return links, draft, nil
 }

@@ -590,6 +590,11 @@ func TestListAndRemove(t *testing.T) {
 	if d := cmp.Diff([]string{mlxRepo, mlxRepo, ggufRepo + ":Q8_0"}, names); d != "" {
 		t.Error(d)
 	}
+	serving, _ := w.mustInstall(text)
+	if _, _, err := in.Remove(context.Background(), mlxRepo, true); err == nil || err.Error() != mlxRepo+" is being served; stop its server first" {
+		t.Errorf("removed while it is served: %v", err)
+	}
+	serving.Close()
 	removed, freed, err := in.Remove(context.Background(), mlxRepo, true)
 	if err != nil || removed != 2 || freed == 0 {
 		t.Errorf("removed %d, freed %d, %v", removed, freed, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -176,7 +177,7 @@ func (in *Installer) keepPins(rel string, r *Record) error {
 	}
 	for _, p := range r.pins() {
 		err := p.cache.Pin(p.repo, p.commit, pinOwner(at))
-		if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EROFS) {
+		if unwritable(err) {
 			in.logf("Warning: the verified model can be used, but its Hub cache reference could not be retained; "+
 				"protect this snapshot from external cache pruning: %v", err)
 			return nil
@@ -186,6 +187,11 @@ func (in *Installer) keepPins(rel string, r *Record) error {
 		}
 	}
 	return nil
+}
+
+// unwritable reports whether a write failed because nobody may write there.
+func unwritable(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)
 }
 
 // retirePins drops the pins of the installation at rel that nothing needs: neither its record, nor an assembly that a

@@ -59,8 +59,8 @@ func (in *Installer) Verify(ctx context.Context, i Installation) error {
 }
 
 // Remove removes the installations of a model: their links, what no other installation uses of the models directory, and
-// with files also the snapshots in the Hub cache that no other installation has pinned. What a process serves stays until
-// a later removal. It returns how many there were and the bytes that the cache gave back.
+// with files also the snapshots in the Hub cache that no other installation has pinned. A model that a process serves is
+// not removed. It returns how many installations there were and the bytes that the cache gave back.
 func (in *Installer) Remove(ctx context.Context, model string, files bool) (removed int, freed int64, err error) {
 	lock, err := in.lock(ctx)
 	if err != nil {
@@ -71,11 +71,14 @@ func (in *Installer) Remove(ctx context.Context, model string, files bool) (remo
 	if err != nil {
 		return 0, 0, err
 	}
+	all = slices.DeleteFunc(all, func(i Installation) bool { return i.Record.Model != model })
+	for _, i := range all {
+		if real, err := filepath.EvalSymlinks(i.Link); err == nil && held(real) {
+			return 0, 0, fmt.Errorf("%s is being served; stop its server first", model)
+		}
+	}
 	var pins []pin
 	for _, i := range all {
-		if i.Record.Model != model {
-			continue
-		}
 		if err := os.Remove(i.Link); err != nil {
 			return removed, 0, err
 		}
@@ -130,7 +133,7 @@ type ReportFile struct {
 
 // Inspect checks a selection as Install does, and downloads no weight file.
 func (in *Installer) Inspect(ctx context.Context, sel Selection) (*Report, error) {
-	a := &at{Selection: sel, rel: sel.link()}
+	a := &start{Selection: sel, rel: sel.link()}
 	target, err := in.resolve(ctx, a, sel.Model.Repo, sel.Revision, "", "")
 	if err != nil {
 		return nil, err

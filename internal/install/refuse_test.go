@@ -76,6 +76,7 @@ func TestRefusalsDownloadNoWeights(t *testing.T) {
 		{"a projector of another tower", ggufRepo, with(repo, map[string][]byte{"mmproj.gguf": aGGUF(t, 211, 1000, dequant.BF16, map[string]any{"general.architecture": "clip", "test.refuse": "vision metadata mismatch: clip.vision.block_count"})}), nil, ggufRepo + ":Q4",
 			"mmproj.gguf: vision metadata mismatch: clip.vision.block_count"},
 		{"a projector that is no GGUF", ggufRepo, with(repo, map[string][]byte{"mmproj.gguf": []byte("nothing")}), nil, ggufRepo + ":Q4", "the GGUF repository has no BF16, F32 or F16 vision projector (mmproj.gguf: "},
+		{"a name with a pattern", ggufRepo, with(repo, map[string][]byte{"M[1]-Q5.gguf": good}), nil, ggufRepo + ":Q5", "unsupported file name in owner/Model-GGUF: \"M[1]-Q5.gguf\""},
 		{"a missing part", ggufRepo, with(split, map[string][]byte{"Q4/M-00002-of-00002.gguf": nil}), nil, ggufRepo + ":Q4", "M-00002-of-00002.gguf is missing: M is split into 2 parts"},
 		{"parts of another count", ggufRepo, with(split, map[string][]byte{"Q4/M-00001-of-00002.gguf": good}), nil, ggufRepo + ":Q4", "Q4/M-00001-of-00002.gguf: key \"split.count\" is missing"},
 		{"another draft", ggufRepo, repo, with(draftRepo(212), map[string][]byte{"config.json": jsonOf(fakeConfig{Draft: "Flint"})}), ggufRepo + ":Q4",

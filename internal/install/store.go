@@ -10,8 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"splash/internal/flock"
 	"splash/internal/hub"
@@ -116,7 +115,7 @@ func (s *store) links() (map[string]string, error) {
 // listDir lists the names in a folder; there are none in what is no folder.
 func listDir(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
 	}
 	names := make([]string, len(entries))

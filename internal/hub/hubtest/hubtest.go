@@ -31,6 +31,8 @@ type Server struct {
 	CDNHost   string // the name of the CDN in redirects; empty: the Hub's own host, at another port
 	SignedFor int    // times one signed CDN address is served; 0: always
 
+	Renamed map[string]string // repositories that redirect to another name
+
 	mu      sync.Mutex
 	repos   map[string]*repo
 	faults  []*Fault
@@ -258,6 +260,13 @@ func (s *Server) serveHub(w http.ResponseWriter, r *http.Request) {
 		s.count("", "", Count{Hub: 1})
 		fail(w, http.StatusUnauthorized, "GatedRepo", "Access to this repository is restricted. You sent "+got)
 		return
+	}
+	for from, to := range s.Renamed {
+		if strings.Contains(r.URL.Path+"/", "/"+from+"/") {
+			s.count("", "", Count{Hub: 1})
+			http.Redirect(w, r, strings.Replace(r.URL.RequestURI(), from, to, 1), http.StatusTemporaryRedirect)
+			return
+		}
 	}
 	parts := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
 	switch {
