@@ -141,7 +141,7 @@ func checkpointFormats(t dequant.Type) fixtures.Formats {
 // decays as they are and as A_log, experts stacked, fused and one by one, scales inside blocks and beside them, tensor
 // scales as factors and as divisors. The logits have the same bits.
 func TestSameWeights(t *testing.T) {
-	tokens := readManifest(t).Tokens[:12]
+	tokens := readManifest(t).Tokens[:8]
 	scaled := func(r fixtures.Recipe) fixtures.Recipe { r.Scaled = true; return r }
 	fused := func(r fixtures.Recipe) fixtures.Recipe { r.Fused = true; return r }
 	predicting := func(r fixtures.Recipe) fixtures.Recipe { r.Predict = 1; return r }
@@ -152,28 +152,28 @@ func TestSameWeights(t *testing.T) {
 		equal := map[string][]storedModel{
 			"NVFP4": {
 				inGGUF(nvfp4), in(fixtures.MLX, nvfp4), in(fixtures.ModelOptimizer, nvfp4), in(fixtures.CompressedTensors, nvfp4),
-				inGGUF(predicting(nvfp4)), in(fixtures.MLX, predicting(nvfp4)),
 			},
 			"NVFP4 with tensor scales": {
 				inGGUF(scaled(nvfp4)), in(fixtures.ModelOptimizer, scaled(nvfp4)), in(fixtures.CompressedTensors, scaled(nvfp4)),
 			},
 			"FP8":   {in(fixtures.ModelOptimizer, fp8), in(fixtures.CompressedTensors, fp8)},
 			"MXFP4": {inGGUF(everywhere(dequant.MXFP4)), in(fixtures.MLX, everywhere(dequant.MXFP4))},
-			"4-bit": {inGGUF(everywhere(dequant.Q4_0)), in(fixtures.MLX, everywhere(dequant.Q4_0))},
-			"4-bit with offsets": {
-				inGGUF(everywhere(dequant.Q4_1)), in(fixtures.MLX, everywhere(dequant.Affine(4, 32))),
-			},
-			"5-bit": {inGGUF(everywhere(dequant.Q5_0)), in(fixtures.MLX, everywhere(dequant.Q5_0))},
-			"5-bit with offsets": {
-				inGGUF(everywhere(dequant.Q5_1)), in(fixtures.MLX, everywhere(dequant.Affine(5, 32))),
-			},
-			"ternary":        {inGGUF(everywhere(dequant.Q2_0)), in(fixtures.MLX, everywhere(dequant.Q2_0))},
-			"ternary by 128": {inGGUF(everywhere(dequant.PQ2_0)), in(fixtures.MLX, everywhere(dequant.PQ2_0))},
 		}
 		if family == "tiny-qwen35moe" {
-			equal["NVFP4 with tensor scales"] = append(equal["NVFP4 with tensor scales"][:1:1],
-				inGGUF(fused(scaled(nvfp4))), equal["NVFP4 with tensor scales"][1], equal["NVFP4 with tensor scales"][2])
-			equal["Q4_K, fused"] = []storedModel{inGGUF(recipe(dequant.Q4_K)), inGGUF(fused(recipe(dequant.Q4_K)))}
+			equal["Q4_0, fused"] = []storedModel{inGGUF(everywhere(dequant.Q4_0)), inGGUF(fused(everywhere(dequant.Q4_0)))}
+			equal["NVFP4 with tensor scales"] = append(equal["NVFP4 with tensor scales"], inGGUF(fused(scaled(nvfp4))))
+		} else {
+			equal["NVFP4"] = append(equal["NVFP4"], inGGUF(predicting(nvfp4)), in(fixtures.MLX, predicting(nvfp4)))
+			for name, pair := range map[string][2]dequant.Type{
+				"4-bit":              {dequant.Q4_0, dequant.Q4_0},
+				"4-bit with offsets": {dequant.Q4_1, dequant.Affine(4, 32)},
+				"5-bit":              {dequant.Q5_0, dequant.Q5_0},
+				"5-bit with offsets": {dequant.Q5_1, dequant.Affine(5, 32)},
+				"2-bit by 64":        {dequant.Q2_0, dequant.Q2_0},
+				"2-bit by 128":       {dequant.PQ2_0, dequant.PQ2_0},
+			} {
+				equal[name] = []storedModel{inGGUF(everywhere(pair[0])), in(fixtures.MLX, everywhere(pair[1]))}
+			}
 		}
 		for name, all := range equal {
 			t.Run(family+" "+name, func(t *testing.T) {
@@ -186,4 +186,63 @@ func TestSameWeights(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestEveryFormat stores the tiny dense model in every format of the three lists the project reads, and runs it. The
+// logits point where those of the unquantized weights point, as far as the format's bits go.
+func TestEveryFormat(t *testing.T) {
+	tokens := readManifest(t).Tokens[:6]
+	want := inGGUF(rounded("tiny-qwen35", nil)).logits(t, tokens)
+	var all []storedModel
+	for _, kind := range ggufFormats {
+		all = append(all, inGGUF(rounded("tiny-qwen35", fixtures.Uniform(kind))))
+	}
+	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
+		for _, group := range []int{32, 64, 128} {
+			all = append(all, in(fixtures.MLX, rounded("tiny-qwen35", fixtures.Uniform(dequant.Affine(bits, group)))))
+		}
+	}
+	channels := rounded("tiny-qwen35", checkpointFormats(dequant.FP8Rows))
+	channels.Channels = true
+	all = append(all,
+		in(fixtures.MLX, rounded("tiny-qwen35", fixtures.Uniform(dequant.MXFP4))),
+		in(fixtures.MLX, rounded("tiny-qwen35", fixtures.Uniform(dequant.NVFP4))),
+		in(fixtures.ModelOptimizer, rounded("tiny-qwen35", checkpointFormats(dequant.NVFP4))),
+		in(fixtures.ModelOptimizer, rounded("tiny-qwen35", checkpointFormats(dequant.FP8Rows))),
+		in(fixtures.CompressedTensors, rounded("tiny-qwen35", checkpointFormats(dequant.NVFP4))),
+		in(fixtures.CompressedTensors, rounded("tiny-qwen35", checkpointFormats(dequant.FP8Rows))),
+		in(fixtures.CompressedTensors, channels),
+	)
+	for _, m := range all {
+		p, n := m.network(t, len(tokens), model.Options{})
+		kind := dequant.Lookup(p.Tensor("blk.0.ffn_down.weight").Type)
+		got, least := cosine(want, runAll(t, n, tokens)), leastCosine(kind)
+		t.Logf("%-36s %-10s %6.3f bits: cosine %.5f, at least %.5f", m, kind, kind.BitsPerWeight(), got, least)
+		if !(got >= least) {
+			t.Errorf("%s in %s: cosine %.5f, at least %.5f", m, kind, got, least)
+		}
+	}
+}
+
+// leastCosine is what logits of weights in a format must reach. Weights of R bits stray about 2.1 2^-R of their deviation,
+// logits of four layers a few times that, and a cosine falls short of 1 by half the square of it. Below two bits little is
+// left but more than the 0.01 of unrelated logits. E4M3 has four significant bits and a sign.
+func leastCosine(f *dequant.Format) float64 {
+	bits := f.BitsPerWeight()
+	if f.Type == dequant.FP8Rows {
+		bits = 5
+	}
+	return max(0.05, 1-64*math.Pow(4, -bits))
+}
+
+// cosine is that of the angle between two sets of rows.
+func cosine(a, b [][]float32) float64 {
+	var ab, aa, bb float64
+	for i := range a {
+		for j := range a[i] {
+			x, y := float64(a[i][j]), float64(b[i][j])
+			ab, aa, bb = ab+x*y, aa+x*x, bb+y*y
+		}
+	}
+	return ab / math.Sqrt(aa*bb)
 }
