@@ -124,14 +124,23 @@ func (x *exchange) drain() {
 		return
 	}
 	x.unread = false
-	if strings.EqualFold(x.r.Header.Get("Expect"), "100-continue") {
-		return // it waits to be asked
-	}
 	if x.control.Flush() != nil {
 		return
 	}
-	x.upload(io.Discard)
+	if c, ok := x.r.Context().Value(connKey{}).(*conn); ok {
+		c.CloseWrite()
+	}
+	if strings.EqualFold(x.r.Header.Get("Expect"), "100-continue") {
+		x.control.SetReadDeadline(time.Now().Add(refuseTimeout)) // it waits to be asked, and may go now
+		return
+	}
+	if x.upload(io.Discard) != nil {
+		x.control.SetReadDeadline(time.Now())
+	}
 }
+
+// connKey is where a request's context has its connection.
+type connKey struct{}
 
 // json answers with v.
 func (x *exchange) json(status int, v any) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"splash/internal/chat"
@@ -33,6 +34,7 @@ type generation struct {
 	plain    bool // text, without reasoning or calls
 	thinking bool // the answer begins inside a think block
 	prompt   []int32
+	tail     int // tokens of the prompt that ask for the answer
 	clamped  bool
 }
 
@@ -183,8 +185,15 @@ func (x *exchange) converse(g *generation, c conversation) error {
 		}
 		g.thinking = p.Thinking
 		g.prompt = x.encode(p.Text)
+		if tail := x.s.model.Tokenizer.Encode(p.Generation, true); hasSuffix(g.prompt, tail) {
+			g.tail = len(tail)
+		}
 		return nil
 	})
+}
+
+func hasSuffix(tokens, tail []int32) bool {
+	return len(tokens) >= len(tail) && slices.Equal(tokens[len(tokens)-len(tail):], tail)
 }
 
 // fit holds the prompt and the limit of the output to the context.
@@ -214,7 +223,7 @@ func (x *exchange) submit(g *generation) (*turn, error) {
 		return nil, context.Cause(x.ctx)
 	}
 	ctx, cancel := context.WithCancelCause(x.ctx)
-	r := engine.Request{Prompt: g.prompt, MaxTokens: g.maxTokens, Policy: g.policy, Seed: g.seed}
+	r := engine.Request{Prompt: g.prompt, MaxTokens: g.maxTokens, Policy: g.policy, Seed: g.seed, Tail: g.tail}
 	if !g.ignoreEOS {
 		r.Stop = x.s.model.Stop
 	}

@@ -164,12 +164,13 @@ func (s *headScanner) header(line []byte) *headRefusal {
 
 // check refuses a complete head that net/http would answer in its own words.
 func (s *headScanner) check() *headRefusal {
+	if s.hosts > 1 {
+		return s.refuse(http.StatusBadRequest, codeInvalid, "more than one Host header")
+	}
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(s.data[:s.end])))
 	switch {
 	case err != nil:
 		return s.refuse(http.StatusBadRequest, codeInvalid, "malformed request head")
-	case s.hosts > 1:
-		return s.refuse(http.StatusBadRequest, codeInvalid, "more than one Host header")
 	case s.hosts == 0 && r.ProtoAtLeast(1, 1):
 		return s.refuse(http.StatusBadRequest, codeInvalid, "the Host header is missing")
 	case !validHost(r.Host):

@@ -593,7 +593,7 @@ func (w *messageWriter) whole(t *turn, m *message) any {
 	}
 	reason, sequence := t.stopReason()
 	r.StopReason, r.StopSequence = &reason, sequence
-	r.Usage = messageUsage{Input: len(w.g.prompt), Output: t.reader.Tokens()}
+	r.Usage = messageUsage{Input: t.uncached(), Cached: t.stream.Cached(), Output: t.reader.Tokens()}
 	return r
 }
 
@@ -611,9 +611,9 @@ func (w *messageWriter) progress(p *progress) error {
 	}{"ping", p})
 }
 
-func (w *messageWriter) begin(*turn) error {
+func (w *messageWriter) begin(t *turn) error {
 	r := w.response()
-	r.Usage.Input = len(w.g.prompt)
+	r.Usage = messageUsage{Input: t.uncached(), Cached: t.stream.Cached()}
 	return w.out.event("message_start", struct {
 		Type    string           `json:"type"`
 		Message *messageResponse `json:"message"`

@@ -186,6 +186,13 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	counter("decode_output_tokens_total", stats.OutputTokens)
 	counter("drafted_tokens_total", int64(spec.Counts.Drafted))
 	counter("accepted_draft_tokens_total", int64(spec.Counts.Accepted))
+	counter("cache_hits_total", stats.Cache.Hits)
+	counter("cache_cold_misses_total", stats.Cache.Misses)
+	counter("cache_reused_tokens_total", stats.Cache.Tokens)
+	gauge("state_entries", float64(stats.Cache.Entries))
+	gauge("state_bytes", float64(stats.Cache.Bytes))
+	counter("state_publications_total", stats.Cache.Saves)
+	counter("state_evictions_total", stats.Cache.Evictions)
 	if spec.Counts.Drafted > 0 {
 		gauge("draft_acceptance_ratio", spec.Counts.AcceptanceRate())
 	}

@@ -138,7 +138,10 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	limited := newListener(l, s.o.Queue+64)
 	s.listener.Store(limited)
-	h := &http.Server{Handler: s, MaxHeaderBytes: 2 * mostHead, DisableGeneralOptionsHandler: true, ErrorLog: discardLog()}
+	h := &http.Server{
+		Handler: s, MaxHeaderBytes: 2 * mostHead, DisableGeneralOptionsHandler: true, ErrorLog: discardLog(),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+	}
 	h.SetKeepAlivesEnabled(false)
 	served := make(chan error, 1)
 	go func() { served <- h.Serve(limited) }()

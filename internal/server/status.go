@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"splash/internal/chat/ojson"
+	"splash/internal/engine"
 	"splash/oracle"
 )
 
@@ -55,6 +56,9 @@ func (x *exchange) status() error {
 			"prefill_input_tokens", stats.PromptTokens, "decode_output_tokens", stats.OutputTokens,
 			"drafted_tokens", spec.Counts.Drafted, "accepted_draft_tokens", spec.Counts.Accepted,
 			"draft_acceptance_rate", spec.Counts.AcceptanceRate()),
+		"cache", cacheStatus(stats.Cache),
+		"state", ojson.NewObject(
+			"entries", stats.Cache.Entries, "bytes", stats.Cache.Bytes, "publications", stats.Cache.Saves, "evictions", stats.Cache.Evictions),
 		"draft", s.draftStatus(),
 		"vision", false,
 		"input_modalities", []any{"text"},
@@ -66,6 +70,15 @@ func (x *exchange) status() error {
 	)
 	x.json(http.StatusOK, o)
 	return nil
+}
+
+// cacheStatus is the section on the reuse of prompts.
+func cacheStatus(c engine.CacheStats) *ojson.Object {
+	o := ojson.NewObject("hits", c.Hits, "cold_misses", c.Misses, "reused_tokens", c.Tokens)
+	if n := c.Hits + c.Misses; n > 0 {
+		o.Set("hit_rate", float64(c.Hits)/float64(n))
+	}
+	return o
 }
 
 func (s *Server) instanceStatus() *ojson.Object {

@@ -22,6 +22,7 @@ type usage struct {
 
 func (t *turn) usage() *usage {
 	u := &usage{Prompt: len(t.g.prompt), Completion: t.reader.Tokens(), Total: len(t.g.prompt) + t.reader.Tokens()}
+	u.PromptDetails.Cached = t.stream.Cached()
 	u.CompletionDetails.Reasoning = t.reader.ReasoningTokens()
 	return u
 }
@@ -40,11 +41,15 @@ type timings struct {
 func (t *turn) timings() *timings {
 	m := t.stream.Timing()
 	prompt, predicted := span(m.Started, m.First), span(m.First, m.Ended)
+	read := t.uncached()
 	return &timings{
-		PromptN: len(t.g.prompt), PromptMS: prompt, PromptPerSecond: rate(len(t.g.prompt), prompt),
+		PromptN: read, PromptMS: prompt, PromptPerSecond: rate(read, prompt), CacheN: t.stream.Cached(),
 		PredictedN: t.reader.Tokens(), PredictedMS: predicted, PredictedPerSecond: rate(t.reader.Tokens()-1, predicted),
 	}
 }
+
+// uncached is how many tokens of the prompt were read.
+func (t *turn) uncached() int { return len(t.g.prompt) - t.stream.Cached() }
 
 // span is the milliseconds between two moments; 0 where one was not reached.
 func span(from, to time.Time) float64 {
@@ -89,8 +94,11 @@ type requestLatency struct {
 }
 
 func (t *turn) metrics() *requestMetrics {
-	m := &requestMetrics{Prefill: tokenCount{len(t.g.prompt)}, Decode: tokenCount{t.reader.Tokens()}}
+	m := &requestMetrics{Prefill: tokenCount{t.uncached()}, Decode: tokenCount{t.reader.Tokens()}}
 	m.Cache.Status = "miss"
+	if m.Cache.Matched = t.stream.Cached(); m.Cache.Matched > 0 {
+		m.Cache.Status = "hit"
+	}
 	at := t.stream.Timing()
 	wall := span(t.x.began, time.Now())
 	m.Latency = requestLatency{
@@ -129,7 +137,7 @@ func (t *turn) promptProgress() *progress {
 		return nil
 	}
 	t.told = n
-	return &progress{Total: len(t.g.prompt), Processed: n, MS: span(t.stream.Timing().Started, time.Now())}
+	return &progress{Total: len(t.g.prompt), Cache: t.stream.Cached(), Processed: n, MS: span(t.stream.Timing().Started, time.Now())}
 }
 
 // report tells the console how a request went, in numbers alone.
@@ -140,8 +148,8 @@ func (t *turn) report(outcome string) {
 		tools = " · " + tools
 	}
 	t.x.s.metrics.finished(t, outcome)
-	t.x.s.o.Console.Printf("%s · %s · %d prompt, 0 cached, %d output tokens · queued %s, first token %s, %s · %.1f tokens/s%s",
-		outcome, t.g.id, len(t.g.prompt), t.reader.Tokens(), seconds(m.Submitted, m.Started), seconds(t.x.began, m.First),
+	t.x.s.o.Console.Printf("%s · %s · %d prompt, %d cached, %d output tokens · queued %s, first token %s, %s · %.1f tokens/s%s",
+		outcome, t.g.id, len(t.g.prompt), t.stream.Cached(), t.reader.Tokens(), seconds(m.Submitted, m.Started), seconds(t.x.began, m.First),
 		seconds(t.x.began, time.Now()), rate(t.reader.Tokens()-1, span(m.First, m.Ended)), tools)
 }
 
