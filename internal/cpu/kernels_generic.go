@@ -1,0 +1,27 @@
+package cpu
+
+// genericKernels are those of plain Go.
+var genericKernels = kernels{
+	level:  Generic,
+	lanes:  genericLanes,
+	panels: []int{1},
+
+	quantize: quantizeGeneric,
+	unpack:   unpackGeneric,
+	product:  productGeneric,
+	dot:      dotGeneric,
+
+	sumSquares: sumSquaresGeneric,
+	norm:       normGeneric,
+	swish:      swishGeneric,
+	gate:       gateGeneric,
+	scale:      scaleGeneric,
+	addScaled:  addScaledGeneric,
+	conv:       convGeneric,
+	gdnStep:    gdnStepGeneric,
+	gdnReplay:  gdnReplayGeneric,
+	scores:     scoresGeneric,
+	values:     valuesGeneric,
+	most:       mostGeneric,
+	soften:     softenGeneric,
+}

@@ -1,0 +1,55 @@
+package cpu
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// A Level is a set of instructions that kernels are written for. A machine that runs a level runs those before it.
+type Level int
+
+const (
+	Generic Level = iota // plain Go, on every machine
+	AVX2                 // amd64 with AVX2, FMA and F16C
+	AVX512               // amd64 with AVX-512 F, BW, DQ, VL and VNNI
+)
+
+var levelNames = []string{"generic", "avx2", "avx512"}
+
+func (l Level) String() string { return levelNames[l] }
+
+// LevelVariable names the environment variable that forces a level.
+const LevelVariable = "SPLASH_CPU"
+
+// Levels lists the levels this machine runs, the best last.
+func Levels() []Level {
+	levels := []Level{Generic}
+	for _, l := range []Level{AVX2, AVX512} {
+		if kernelsFor[l] != nil && machineRuns(l) {
+			levels = append(levels, l)
+		}
+	}
+	return levels
+}
+
+// kernelsOf returns the kernels of the level of that name; of the one that LevelVariable forces, or else the best, for an
+// empty name.
+func kernelsOf(name string) (*kernels, error) {
+	asked, run := "level "+name, Levels()
+	if name == "" {
+		if name = os.Getenv(LevelVariable); name == "" {
+			return kernelsFor[run[len(run)-1]], nil
+		}
+		asked = LevelVariable + "=" + name
+	}
+	at := slices.Index(levelNames, name)
+	switch {
+	case at < 0:
+		return nil, fmt.Errorf("cpu: %s is none of %s", asked, strings.Join(levelNames, ", "))
+	case !slices.Contains(run, Level(at)):
+		return nil, fmt.Errorf("cpu: %s: this machine runs %v", asked, run)
+	}
+	return kernelsFor[at], nil
+}

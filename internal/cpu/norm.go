@@ -1,0 +1,151 @@
+package cpu
+
+import (
+	"math"
+
+	"splash/internal/model"
+	"splash/oracle"
+)
+
+// RMSNorm normalizes each row.
+func (b *Backend) RMSNorm(dst, x model.Buffer, w model.Vector, eps float64) {
+	b.ops.norm = normTask{b, dst, x, b.vectors[w], eps}
+	b.pool.run(&b.ops.norm, b.rowsOf(x), normGrain)
+}
+
+// normGrain is the number of rows of elementwise work that is worth another worker's time.
+const normGrain = 8
+
+type normTask struct {
+	b      *Backend
+	dst, x model.Buffer
+	w      []float32
+	eps    float64
+}
+
+func (t *normTask) run(_, first, last int) {
+	for i := first; i < last; i++ {
+		t.b.rmsNorm(t.b.row(t.dst, i), t.b.row(t.x, i), t.w, t.eps)
+	}
+}
+
+// rmsNorm writes x_i w_i / sqrt(mean x^2 + eps).
+func (b *Backend) rmsNorm(dst, x, w []float32, eps float64) {
+	mean := float64(b.k.sumSquares(x)) / float64(len(x))
+	b.k.norm(dst, x, w, float32(1/math.Sqrt(mean+eps)))
+}
+
+// Embed writes the table's row of each token.
+func (b *Backend) Embed(dst model.Buffer, table model.Matrix) {
+	b.ops.embed = embedTask{b, dst, b.matrices[table]}
+	b.pool.run(&b.ops.embed, b.rowsOf(dst), normGrain)
+}
+
+type embedTask struct {
+	b   *Backend
+	dst model.Buffer
+	m   *matrix
+}
+
+func (t *embedTask) run(w, first, last int) {
+	for i := first; i < last; i++ {
+		t.m.gather(t.b.row(t.dst, i), int(t.b.rows[i].token), t.b.workers[w].rowOf(t.m.cols))
+	}
+}
+
+// rowOf is scratch for n values.
+func (w *worker) rowOf(n int) []float32 {
+	w.row = grown(w.row, n)
+	return w.row
+}
+
+// Outputs gathers the rows whose logits are wanted.
+func (b *Backend) Outputs(dst, x model.Buffer) {
+	for i, r := range b.outputs {
+		copy(b.row(dst, i), b.row(x, r))
+	}
+}
+
+// Copy copies a buffer.
+func (b *Backend) Copy(dst, x model.Buffer) { copy(b.all(dst), b.all(x)) }
+
+// hadamard is oracle.Hadamard.
+func hadamard(x []float32) { oracle.Hadamard(x) }
+
+// A ropeTable holds the cosines and sines of one set of frequencies at the positions of the rows of a pass.
+type ropeTable struct {
+	theta    float64
+	dims     int
+	index    bool // positions are the rows' indices
+	freq     []float32
+	made     bool
+	sin, cos []float32 // [rows][dims/2]
+}
+
+// rope returns the table of dims dimensions, filled for the pass under way: for the rows' positions, or their indices.
+func (b *Backend) rope(theta float64, dims int, index bool) *ropeTable {
+	var t *ropeTable
+	for _, r := range b.ropes {
+		if r.theta == theta && r.dims == dims && r.index == index {
+			t = r
+		}
+	}
+	if t == nil {
+		t = &ropeTable{theta: theta, dims: dims, index: index, freq: oracle.RopeFrequencies(theta, dims)}
+		b.ropes = append(b.ropes, t)
+	}
+	if !t.made {
+		n := dims / 2
+		t.sin, t.cos, t.made = grown(t.sin, len(b.rows)*n), grown(t.cos, len(b.rows)*n), true
+		b.ops.rope = ropeTask{b, t}
+		b.pool.run(&b.ops.rope, len(b.rows), normGrain)
+	}
+	return t
+}
+
+type ropeTask struct {
+	b *Backend
+	t *ropeTable
+}
+
+func (t *ropeTask) run(_, first, last int) {
+	n := t.t.dims / 2
+	for i := first; i < last; i++ {
+		pos := t.b.rows[i].pos
+		if t.t.index {
+			pos = oracle.TextPosition(t.b.rows[i].index)
+		}
+		t.t.at(t.t.sin[i*n:(i+1)*n], t.t.cos[i*n:(i+1)*n], pos)
+	}
+}
+
+// at writes the sines and cosines of a position: those of the F32 angles rn32(axis freq_i), as oracle.Rope has them.
+func (t *ropeTable) at(sin, cos []float32, p oracle.Position) {
+	for i, f := range t.freq {
+		axis := p.T
+		switch i % 3 {
+		case 1:
+			axis = p.H
+		case 2:
+			axis = p.W
+		}
+		s, c := math.Sincos(float64(float32(axis) * f))
+		sin[i], cos[i] = float32(s), float32(c)
+	}
+}
+
+// rotate rotates the head x in place for row i of the pass.
+func (t *ropeTable) rotate(x []float32, i int) {
+	n := t.dims / 2
+	rotate(x, t.sin[i*n:(i+1)*n], t.cos[i*n:(i+1)*n])
+}
+
+func rotate(x, sin, cos []float32) {
+	n := len(sin)
+	low, high := x[:n], x[n:2*n]
+	for i, s := range sin {
+		a, c := low[i], high[i]
+		low[i] = a*cos[i] - c*s
+		high[i] = c*cos[i] + a*s
+	}
+}

@@ -1,0 +1,152 @@
+package cpu
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// A task is work that can be cut: run does parts [first, last) on a worker, which no two calls share at a time. Parts
+// are independent, and the result does not depend on how they are cut.
+type task interface {
+	run(w, first, last int)
+}
+
+// A pool runs one task at a time on a fixed number of workers, of which the caller is the first. Workers take parts until
+// none is left. One that is not scheduled in time is not waited for: it finds the task closed. Between tasks they spin
+// for a moment, since the next one of a pass is a few microseconds away, and then sleep.
+type pool struct {
+	workers int
+
+	// state is the task under way: its generation, whether workers may still join, how many have.
+	state atomic.Uint64
+	left  atomic.Int64 // workers that have joined and are done
+	next  atomic.Int64 // the first part that no one has taken
+
+	task  task
+	parts int
+	grain int
+	panic atomic.Pointer[any]
+
+	sleepers atomic.Int32
+	mu       sync.Mutex
+	wake     *sync.Cond
+	closed   atomic.Bool
+}
+
+// The fields of state.
+const (
+	joinedBits = 16
+	openBit    = 1 << joinedBits
+	generation = openBit << 1
+)
+
+// spins is how often a worker looks for a task before it sleeps: some tens of microseconds.
+const spins = 4000
+
+func newPool(workers int) *pool {
+	p := &pool{workers: workers}
+	p.wake = sync.NewCond(&p.mu)
+	for w := 1; w < workers; w++ {
+		go p.work(w)
+	}
+	return p
+}
+
+func (p *pool) close() {
+	p.mu.Lock()
+	p.closed.Store(true)
+	p.mu.Unlock()
+	p.wake.Broadcast()
+}
+
+// run runs all parts of a task, at least grain of them in a piece, and returns when they are done. A panic of a part is
+// the caller's.
+func (p *pool) run(t task, parts, grain int) {
+	if parts <= 0 {
+		return
+	}
+	if p.workers == 1 || parts <= grain {
+		t.run(0, 0, parts)
+		return
+	}
+	p.task, p.parts, p.grain = t, parts, grain
+	p.next.Store(0)
+	p.left.Store(0)
+	p.state.Store((p.state.Load()/generation+1)*generation + openBit)
+	if p.sleepers.Load() > 0 {
+		p.mu.Lock()
+		p.mu.Unlock()
+		p.wake.Broadcast()
+	}
+	p.take(0)
+	joined := int64(p.state.And(^uint64(openBit)) % openBit)
+	for i := 0; p.left.Load() != joined; i++ {
+		if i < spins {
+			pause()
+		} else {
+			runtime.Gosched()
+		}
+	}
+	p.task = nil
+	if v := p.panic.Swap(nil); v != nil {
+		panic(*v)
+	}
+}
+
+// take runs parts until none is left.
+func (p *pool) take(w int) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.panic.Store(&v)
+			p.next.Store(int64(p.parts))
+		}
+	}()
+	for {
+		last := int(p.next.Add(int64(p.grain)))
+		first := last - p.grain
+		if first >= p.parts {
+			return
+		}
+		p.task.run(w, first, min(last, p.parts))
+	}
+}
+
+func (p *pool) work(w int) {
+	var done uint64 // the generation seen last
+	for idle := 0; ; idle++ {
+		s := p.state.Load()
+		if s&openBit != 0 && s/generation != done {
+			if p.state.CompareAndSwap(s, s+1) {
+				done = s / generation
+				p.take(w)
+				p.left.Add(1)
+			}
+			idle = 0
+			continue
+		}
+		if idle < spins {
+			pause()
+			continue
+		}
+		if !p.sleep(done) {
+			return
+		}
+		idle = 0
+	}
+}
+
+// sleep waits for a task other than the one seen last. It reports whether the pool is still open.
+func (p *pool) sleep(done uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sleepers.Add(1)
+	defer p.sleepers.Add(-1)
+	for !p.closed.Load() {
+		if s := p.state.Load(); s&openBit != 0 && s/generation != done {
+			return true
+		}
+		p.wake.Wait()
+	}
+	return false
+}

@@ -1,0 +1,151 @@
+package cpu
+
+import (
+	"splash/internal/model"
+)
+
+// A product is W x of some rows of activations, x in the form its matrix multiplies (inputs), and where the results go.
+type product struct {
+	m, up *matrix // up: the other half of a gate, silu(m x) * (up x); nil: m x alone
+	in    *input
+	upIn  *input // of up
+	dst   []float32
+	width int // of a row of dst
+	add   bool
+	tiles int // before this product's, among all of its task
+}
+
+// Project multiplies each row by W.
+func (b *Backend) Project(dst, x model.Buffer, w model.Matrix, e model.Epilogue) {
+	b.multiply(b.matrices[w], nil, b.span(dst, 0, b.rowsOf(x)), b.buffers[dst].width, b.all(x), b.rowsOf(x), e)
+}
+
+// GateUp writes silu(gate x) * (up x).
+func (b *Backend) GateUp(dst, x model.Buffer, gate, up model.Matrix) {
+	b.multiply(b.matrices[gate], b.matrices[up], b.span(dst, 0, b.rowsOf(x)), b.buffers[dst].width, b.all(x), b.rowsOf(x),
+		model.Store)
+}
+
+// multiply runs one product of rows rows of x.
+func (b *Backend) multiply(m, up *matrix, dst []float32, width int, x []float32, rows int, e model.Epilogue) {
+	if rows == 0 {
+		return
+	}
+	b.inputs.reset()
+	p := product{m: m, up: up, dst: dst, width: width, add: e == model.Add}
+	p.in = b.inputs.of(b, m, x, m.cols, rows)
+	p.upIn = p.in
+	if up != nil && !m.sameInput(up) {
+		p.upIn = b.inputs.of(b, up, x, m.cols, rows)
+	}
+	t := &b.ops.products
+	t.b = b
+	t.all = append(t.all[:0], p)
+	b.runProducts()
+}
+
+// runProducts runs the products of the task, tiles apart.
+func (b *Backend) runProducts() {
+	t := &b.ops.products
+	tiles := 0
+	for i := range t.all {
+		p := &t.all[i]
+		p.tiles = tiles
+		tiles += (p.m.rows + b.k.lanes - 1) / b.k.lanes
+	}
+	b.pool.run(t, tiles, t.grain(tiles))
+}
+
+// productTask runs tiles of products.
+type productTask struct {
+	b   *Backend
+	all []product
+}
+
+// grain is the number of tiles of a part: enough that taking it costs nothing beside it, few enough that the workers end
+// together.
+func (t *productTask) grain(tiles int) int {
+	work := t.all[0].m.cols * (1 + t.all[0].in.rows/4) // of a tile
+	return max(1, min(tiles/(4*t.b.pool.workers), 16384/max(1, work)))
+}
+
+func (t *productTask) run(w, first, last int) {
+	at := 0
+	for i := first; i < last; i++ {
+		for at+1 < len(t.all) && t.all[at+1].tiles <= i {
+			at++
+		}
+		t.tile(t.b.workers[w], &t.all[at], i-t.all[at].tiles)
+	}
+}
+
+// tile runs one tile of a product.
+func (t *productTask) tile(w *worker, p *product, i int) {
+	b, lanes := t.b, t.b.k.lanes
+	row := i * lanes
+	rows := min(lanes, p.m.rows-row)
+	acc := w.accumulators(0, p.in.rows*lanes)
+	b.tileProduct(w, acc, p.m, p.in, row, rows)
+	if p.up != nil {
+		up := w.accumulators(1, p.in.rows*lanes)
+		b.tileProduct(w, up, p.up, p.upIn, row, rows)
+		b.k.swish(acc, acc, up)
+	}
+	p.put(acc, lanes, row, rows)
+}
+
+func (w *worker) accumulators(i, n int) []float32 {
+	w.acc[i] = grown(w.acc[i], n)
+	return w.acc[i]
+}
+
+// tileProduct writes the products of rows of a matrix and all rows of an input to acc, [input rows][lanes].
+func (b *Backend) tileProduct(w *worker, acc []float32, m *matrix, in *input, row, rows int) {
+	if m.blocks == nil {
+		b.floatProduct(w, acc, m, in, row, rows)
+		return
+	}
+	clear(acc)
+	lanes := b.k.lanes
+	units := m.cols / unit
+	for at := 0; at < units; at += spanUnits {
+		n := min(spanUnits, units-at)
+		b.k.unpack(w, m, row, rows, at, n)
+		for i := range in.panels {
+			p := &in.panels[i]
+			b.k.product(acc[p.first*lanes:(p.first+p.rows)*lanes], &w.tile, p, at)
+		}
+	}
+}
+
+// put writes a tile's results, of rows from row on of the file, to their places.
+func (p *product) put(acc []float32, lanes, row, rows int) {
+	o := p.m.rowOrder
+	if o != nil && (row+rows > o.From) {
+		p.putOrdered(acc, lanes, row, rows)
+		return
+	}
+	for i := range p.in.rows {
+		from, to := acc[i*lanes:i*lanes+rows], p.dst[i*p.width+row:][:rows]
+		if !p.add {
+			copy(to, from)
+			continue
+		}
+		for j, v := range from {
+			to[j] += v
+		}
+	}
+}
+
+func (p *product) putOrdered(acc []float32, lanes, row, rows int) {
+	for j := range rows {
+		at := target(p.m.rowOrder, row+j)
+		for i := range p.in.rows {
+			if to := &p.dst[i*p.width+at]; p.add {
+				*to += acc[i*lanes+j]
+			} else {
+				*to = acc[i*lanes+j]
+			}
+		}
+	}
+}
