@@ -92,7 +92,8 @@ func (l *lines) Grow(bytes int64) {
 
 // line says how much is there of how much, the rate since the start, and the time left at that rate.
 func (l *lines) line(now time.Time) string {
-	text := fmt.Sprintf("Fetched %.2f of %.2f GB (%d%%)", float64(l.done)/1e9, float64(l.total)/1e9, percent(l.done, l.total))
+	text := fmt.Sprintf("Fetched %.2f of %.2f GB (%d%%)",
+		float64(l.done)/1e9, float64(l.total)/1e9, percent(l.done, l.total))
 	taken := now.Sub(l.start)
 	if l.done <= 0 || taken <= 0 {
 		return text

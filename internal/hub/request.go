@@ -180,7 +180,8 @@ func (c *Client) refusal(resp *http.Response) *Error {
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, 300))
 		text = string(body)
 	}
-	e.Message = fmt.Sprintf("%d %s for %s%s", resp.StatusCode, http.StatusText(resp.StatusCode), resp.Request.URL.Host, resp.Request.URL.Path)
+	u := resp.Request.URL
+	e.Message = fmt.Sprintf("%d %s for %s%s", e.Status, http.StatusText(e.Status), u.Host, u.Path)
 	if text = strings.TrimSpace(text); text != "" {
 		e.Message += ": " + text
 	}

@@ -70,7 +70,9 @@ func (in *Installer) Install(ctx context.Context, sel Selection) (*Installed, er
 // offline no request is made, so with either the installed commit stands. unreachable is why the Hub did not answer for
 // another repository of this start. Where it does not answer, the installed commit stands in, or a commit in the cache that
 // this selection already names; never another revision.
-func (in *Installer) resolve(ctx context.Context, a *start, repo, revision, installed, unreachable string) (*resolved, error) {
+func (in *Installer) resolve(
+	ctx context.Context, a *start, repo, revision, installed, unreachable string,
+) (*resolved, error) {
 	if filepath.IsAbs(repo) {
 		dir, err := newDirFiles(repo)
 		if err != nil {
@@ -220,7 +222,9 @@ func (in *Installer) installCommit(ctx context.Context, a *start, target *resolv
 }
 
 // keeping makes an attempt, and starts the verified installation with a line that names the attempt where it fails.
-func (in *Installer) keeping(ctx context.Context, a *start, attempt string, try func() (*Installed, error)) (*Installed, error) {
+func (in *Installer) keeping(
+	ctx context.Context, a *start, attempt string, try func() (*Installed, error),
+) (*Installed, error) {
 	installed, err := try()
 	if err == nil {
 		return installed, nil
@@ -268,7 +272,8 @@ func changes(installed *Record, family *planner.Family, draft *resolved) []strin
 		changes = append(changes, "it has no draft now")
 	case draft == nil || draft.source.equal(recorded):
 	case recorded != nil && draft.source.Repo == recorded.Repo && recorded.Revision != nil:
-		changes = append(changes, fmt.Sprintf("%s moved from %.12s to %.12s", recorded.Repo, recorded.Commit(), draft.source.Commit()))
+		changes = append(changes,
+			fmt.Sprintf("%s moved from %.12s to %.12s", recorded.Repo, recorded.Commit(), draft.source.Commit()))
 	default:
 		changes = append(changes, "its draft is now "+draft.source.String())
 	}
@@ -280,7 +285,9 @@ func changes(installed *Record, family *planner.Family, draft *resolved) []strin
 
 // resolveDraft finds the draft that a selection wants now: its own, or the family's; nil where there is none. The installed
 // draft stands in where the Hub was not asked for the target or does not answer for the draft.
-func (in *Installer) resolveDraft(ctx context.Context, a *start, family *planner.Family, target *resolved) (*resolved, error) {
+func (in *Installer) resolveDraft(
+	ctx context.Context, a *start, family *planner.Family, target *resolved,
+) (*resolved, error) {
 	name := a.Selection.Draft
 	if name == "" {
 		name = family.Draft
@@ -344,7 +351,7 @@ func (in *Installer) assemble(ctx context.Context, a *start, target, draft *reso
 	for _, note := range c.notes {
 		in.logf("%s", note)
 	}
-	p := &publication{rel: a.rel, model: a.Model.String(), target: c, plan: c.plan, source: target.source, links: maps.Clone(c.links)}
+	p := &publication{rel: a.rel, model: a.Model.String(), target: c, source: target.source, links: maps.Clone(c.links)}
 	if err := in.addDraft(ctx, a, p, draft); err != nil {
 		return nil, err
 	}
@@ -368,7 +375,7 @@ func (in *Installer) announce(p *publication) {
 	if p.target.vision == NoVision {
 		vision = "disabled"
 	}
-	in.logf("Installing %s as %s (%s); draft %s; vision %s.", p.model, p.plan.Family.Name, p.target.format, draft, vision)
+	in.logf("Installing %s as %s (%s); draft %s; vision %s.", p.model, p.target.plan.Family.Name, p.target.format, draft, vision)
 }
 
 // addDraft checks and fetches a draft. Where a new one cannot be had, the installed one is kept.
@@ -381,7 +388,7 @@ func (in *Installer) addDraft(ctx context.Context, a *start, p *publication, dra
 		if err != nil {
 			return err
 		}
-		links, _, err := in.inspectDraft(ctx, r.files, p.plan)
+		links, _, err := in.inspectDraft(ctx, r.files, p.target.plan)
 		if err != nil {
 			return err
 		}
@@ -401,7 +408,8 @@ func (in *Installer) addDraft(ctx context.Context, a *start, p *publication, dra
 	if recorded == nil || draft.source.equal(recorded) {
 		return err
 	}
-	in.logf("Warning: cannot use the %s draft %s; keeping the installed one: %s", p.plan.Family.Name, draft.source, in.Hub.Reason(err))
+	in.logf("Warning: cannot use the %s draft %s; keeping the installed one: %s",
+		p.target.plan.Family.Name, draft.source, in.Hub.Reason(err))
 	kept := &resolved{source: *recorded}
 	if recorded.Revision == nil {
 		if kept, err = in.resolve(ctx, a, recorded.Repo, "", "", ""); err != nil {

@@ -74,7 +74,8 @@ func ParseDraft(text, home string) (string, error) {
 		path = filepath.Join(home, path[1:])
 	}
 	info, err := os.Stat(path)
-	isPath := filepath.IsAbs(path) || path == "." || path == ".." || strings.HasPrefix(path, "./") || strings.HasPrefix(path, "../")
+	isPath := filepath.IsAbs(path) || path == "." || path == ".." ||
+		strings.HasPrefix(path, "./") || strings.HasPrefix(path, "../")
 	switch {
 	case text == "":
 		return "", nil

@@ -17,5 +17,8 @@ func identify(path string) (identity, error) {
 	if s.Mode&unix.S_IFMT != unix.S_IFREG {
 		return identity{}, fmt.Errorf("%s is not a regular file", path)
 	}
-	return identity{uint64(s.Dev), uint64(s.Ino), int64(s.Size), unix.TimespecToNsec(s.Mtim), unix.TimespecToNsec(s.Ctim)}, nil
+	return identity{
+		Device: uint64(s.Dev), Inode: uint64(s.Ino),
+		Bytes: int64(s.Size), MTime: unix.TimespecToNsec(s.Mtim), CTime: unix.TimespecToNsec(s.Ctim),
+	}, nil
 }

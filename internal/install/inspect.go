@@ -50,7 +50,7 @@ func (c *candidate) add(path string, src files, name string) {
 
 // inspect checks the target that a repository holds, from metadata alone.
 func (in *Installer) inspect(ctx context.Context, src files, variant string, languageOnly bool) (*candidate, error) {
-	if variant == "" && slices.ContainsFunc(src.names(), func(name string) bool { return strings.HasSuffix(name, ".safetensors") }) {
+	if variant == "" && hasCheckpoint(src) {
 		return in.inspectCheckpoint(ctx, src, languageOnly)
 	}
 	choice, err := SelectGGUF(src.names(), variant)
@@ -73,6 +73,10 @@ func (in *Installer) inspect(ctx context.Context, src files, variant string, lan
 		return nil, err
 	}
 	return c, in.addProjector(c, src, name, header)
+}
+
+func hasCheckpoint(src files) bool {
+	return slices.ContainsFunc(src.names(), func(name string) bool { return strings.HasSuffix(name, ".safetensors") })
 }
 
 // inspectGGUF checks the target of those files: first whether it is quantized at all, then the configuration and the plan
@@ -143,7 +147,8 @@ func chooseProjector(ctx context.Context, src files) (name string, h *gguf.Heade
 	if found == nil {
 		found = []string{"no GGUF named mmproj"}
 	}
-	return "", nil, fmt.Errorf("the GGUF repository has no BF16, F32 or F16 vision projector (%s)%s", strings.Join(found, "; "), languageHint)
+	return "", nil, fmt.Errorf("the GGUF repository has no BF16, F32 or F16 vision projector (%s)%s",
+		strings.Join(found, "; "), languageHint)
 }
 
 func (in *Installer) addProjector(c *candidate, src files, name string, h *gguf.Header) error {
@@ -157,7 +162,8 @@ func (in *Installer) addProjector(c *candidate, src files, name string, h *gguf.
 
 // Files of a safetensors target's tokenizer, linked where they are there.
 var tokenizerFiles = []string{
-	"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "vocab.json", "merges.txt", "added_tokens.json", "special_tokens_map.json",
+	"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "vocab.json", "merges.txt", "added_tokens.json",
+	"special_tokens_map.json",
 }
 
 const indexFile = "model.safetensors.index.json"
@@ -215,7 +221,8 @@ func requireFiles(src files, required []string, vision bool) error {
 
 func errMissing(src files, missing []string, hint string) error {
 	slices.Sort(missing)
-	return fmt.Errorf("target repository %s is missing: %s. Configuration, tokenizer and processor must come from the target repository%s",
+	return fmt.Errorf("target repository %s is missing: %s. "+
+		"Configuration, tokenizer and processor must come from the target repository%s",
 		src.source().Repo, strings.Join(missing, ", "), hint)
 }
 
@@ -357,7 +364,9 @@ func (c *candidate) addShards(folder string, src files, names []string) error {
 }
 
 // inspectDraft checks a draft against its target: its configuration, and which files hold its weights.
-func (in *Installer) inspectDraft(ctx context.Context, src files, target *planner.Plan) (map[string]link, *planner.Draft, error) {
+func (in *Installer) inspectDraft(
+	ctx context.Context, src files, target *planner.Plan,
+) (map[string]link, *planner.Draft, error) {
 	lacks := func(err error) error {
 		return fmt.Errorf("%s does not contain a DFlash2 checkpoint for %s (%w)", src.source().Repo, target.Family.Name, err)
 	}

@@ -13,7 +13,6 @@ import (
 
 	"splash/internal/flock"
 	"splash/internal/hub"
-	"splash/planner"
 )
 
 // An Installer installs models below one models directory. Its fields are set before the first call.
@@ -230,7 +229,6 @@ type publication struct {
 	rel    string // of the selection's link
 	model  string
 	target *candidate
-	plan   *planner.Plan
 	source Source
 	draft  *Source
 	links  map[string]link // all of them
@@ -282,8 +280,8 @@ func (in *Installer) record(ctx context.Context, p *publication) (*Record, error
 	r := &Record{
 		Version:      recordVersion,
 		Model:        p.model,
-		Family:       p.plan.Family.Name,
-		ChatFormat:   p.plan.Family.Chat,
+		Family:       p.target.plan.Family.Name,
+		ChatFormat:   p.target.plan.Family.Chat,
 		TargetFormat: p.target.format,
 		VisionFormat: p.target.vision,
 		Sources:      Sources{Target: p.source, Draft: p.draft},
@@ -306,7 +304,7 @@ func (in *Installer) record(ctx context.Context, p *publication) (*Record, error
 	if p.target.format != GGUF {
 		return r, nil
 	}
-	config, err := deriveConfig(p.plan, p.target.vision != NoVision)
+	config, err := deriveConfig(p.target.plan, p.target.vision != NoVision)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,8 @@ func errPackage(model, folder, instead string) error {
 	if folder != "" {
 		files = fmt.Sprintf(" (its files in %s can be deleted)", folder)
 	}
-	return fmt.Errorf("%s is a Splash package, which Splash no longer loads%s; serve the MLX model of its family instead: splash serve --model %s",
+	return fmt.Errorf("%s is a Splash package, which Splash no longer loads%s; "+
+		"serve the MLX model of its family instead: splash serve --model %s",
 		model, files, instead)
 }
 

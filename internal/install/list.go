@@ -140,7 +140,8 @@ func (in *Installer) Inspect(ctx context.Context, sel Selection) (*Report, error
 	}
 	r := &Report{Model: sel.Model.String(), Source: target.source}
 	if target.why != "" {
-		r.Notes = append(r.Notes, fmt.Sprintf("Could not reach the Hub (%s); checking %s from the Hub cache.", target.why, target.source))
+		r.Notes = append(r.Notes,
+			fmt.Sprintf("Could not reach the Hub (%s); checking %s from the Hub cache.", target.why, target.source))
 	}
 	if err := refusePackage(ctx, target.files, r.Model); err != nil {
 		return nil, err

@@ -3,12 +3,10 @@ package install
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"splash/internal/gguf"
@@ -88,7 +86,6 @@ func (in *Installer) PrepareLocal(ctx context.Context, target string, opt LocalO
 		rel:    filepath.Join(selections, key("local", target, opt.LanguageOnly, orNull(opt.Draft), orNull(opt.MMProj))),
 		model:  target,
 		target: c,
-		plan:   c.plan,
 		source: Source{Repo: target},
 		links:  maps.Clone(c.links),
 	}
@@ -138,9 +135,10 @@ func (in *Installer) inspectLocal(ctx context.Context, target string, opt LocalO
 		if err := refusePackage(ctx, src, target); err != nil {
 			return nil, err
 		}
-		if src.has("config.json") && slices.ContainsFunc(src.names(), func(n string) bool { return strings.HasSuffix(n, ".safetensors") }) {
+		if src.has("config.json") && hasCheckpoint(src) {
 			if opt.MMProj != "" {
-				return nil, &ModelError{File: opt.MMProj, Reason: "a safetensors target takes no projector: its tower is in its own checkpoint"}
+				const reason = "a safetensors target takes no projector: its tower is in its own checkpoint"
+				return nil, &ModelError{File: opt.MMProj, Reason: reason}
 			}
 			return in.inspectCheckpoint(ctx, src, opt.LanguageOnly)
 		}
@@ -200,7 +198,8 @@ func (in *Installer) localDraft(dir, released string) (files, error) {
 	commit := in.Hub.Cache.Ref(released, "main")
 	m, err := in.Hub.Cache.Model(released, commit)
 	if commit == "" || err != nil || len(m.Files) == 0 {
-		return nil, &ModelError{File: released, Reason: fmt.Sprintf("the family's draft is not in the Hub cache; download it with: hf download %s", released)}
+		reason := "the family's draft is not in the Hub cache; download it with: hf download " + released
+		return nil, &ModelError{File: released, Reason: reason}
 	}
 	return newHubFiles(in.Hub, m), nil
 }

@@ -49,7 +49,8 @@ func SelectGGUF(files []string, variant string) (Choice, error) {
 	}
 	c := Choice{Files: chosen}
 	if ending && len(root)+len(folders) > 1 {
-		c.Note = fmt.Sprintf("No GGUF is named for :%s alone; using %s, the only one whose name ends in -%s.", variant, chosen[0], variant)
+		c.Note = fmt.Sprintf("No GGUF is named for :%s alone; using %s, the only one whose name ends in -%s.",
+			variant, chosen[0], variant)
 	}
 	return c, nil
 }

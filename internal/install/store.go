@@ -238,7 +238,8 @@ type remembered struct {
 func (s *store) fileDigest(ctx context.Context, path string, id identity) (string, error) {
 	at := filepath.Join(s.digests(), key(fmt.Sprint(id.Device), fmt.Sprint(id.Inode)))
 	var d remembered
-	if data, err := os.ReadFile(at); err == nil && json.Unmarshal(data, &d) == nil && d.identity == id && hub.IsDigest(d.Digest) {
+	data, err := os.ReadFile(at)
+	if err == nil && json.Unmarshal(data, &d) == nil && d.identity == id && hub.IsDigest(d.Digest) {
 		return d.Digest, nil
 	}
 	digest, err := hub.Digest(ctx, path, "")
@@ -248,8 +249,7 @@ func (s *store) fileDigest(ctx context.Context, path string, id identity) (strin
 	if now, err := identify(path); err != nil || now != id {
 		return "", fmt.Errorf("%s changed while it was read", path)
 	}
-	data, err := json.Marshal(remembered{id, digest})
-	if err != nil {
+	if data, err = json.Marshal(remembered{id, digest}); err != nil {
 		return "", err
 	}
 	return digest, s.write(at, data)

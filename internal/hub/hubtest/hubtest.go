@@ -89,7 +89,9 @@ type Fault struct {
 
 // New starts a Hub that ends with the test. A token that reached the CDN fails the test.
 func New(t testing.TB) *Server {
-	s := &Server{repos: map[string]*repo{}, counts: map[string]Count{}, signed: map[string]int{}, content: map[string][]byte{}}
+	s := &Server{
+		repos: map[string]*repo{}, counts: map[string]Count{}, signed: map[string]int{}, content: map[string][]byte{},
+	}
 	s.Hub = httptest.NewServer(http.HandlerFunc(s.serveHub))
 	s.CDN = httptest.NewServer(http.HandlerFunc(s.serveCDN))
 	t.Cleanup(func() {
@@ -343,7 +345,9 @@ func (s *Server) serveListing(w http.ResponseWriter, r *http.Request, name strin
 		}
 		siblings = append(siblings, item)
 	}
-	json.NewEncoder(w).Encode(map[string]any{"id": name, "modelId": name, "sha": commit, "private": false, "siblings": siblings})
+	json.NewEncoder(w).Encode(map[string]any{
+		"id": name, "modelId": name, "sha": commit, "private": false, "siblings": siblings,
+	})
 }
 
 func gitDigest(data []byte) string { return Digest("", data) }
