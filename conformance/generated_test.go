@@ -246,3 +246,67 @@ func cosine(a, b [][]float32) float64 {
 	}
 	return ab / math.Sqrt(aa*bb)
 }
+
+// TestGeneratedStates does to the architectures without a public implementation what TestCutsAgree, TestRollback and
+// TestLanesShareAPass do to the others: raw indexer keys, n-gram rows, context tokens and windows come back as they were.
+func TestGeneratedStates(t *testing.T) {
+	for _, family := range []string{"tiny-qwen4exp", "tiny-flint"} {
+		t.Run(family, func(t *testing.T) {
+			tokens := secondTokens(t, 48)
+			_, n := inGGUF(fixtures.Recipe{Family: family, Seed: 3, Formats: fixtures.Uniform(dequant.Q4_0)}).network(t, 128, model.Options{})
+			cutsAgree(t, family, n, tokens)
+			rollsBack(t, family, n, tokens, 1, 3, 8, 12)
+			lanesShareAPass(t, family, n, tokens)
+		})
+	}
+}
+
+// TestEveryArchitecture makes each family in mixed formats and runs 48 tokens.
+func TestEveryArchitecture(t *testing.T) {
+	tokens := secondTokens(t, 48)
+	for _, m := range []storedModel{
+		inGGUF(fixtures.Recipe{Family: "tiny-qwen35-tied", Formats: fixtures.Mixed(ggufFormats...)}),
+		inGGUF(fixtures.Recipe{Family: "tiny-qwen35moe", Formats: fixtures.Mixed(ggufFormats...), Fused: true, Predict: 2}),
+		inGGUF(fixtures.Recipe{Family: "tiny-qwen4exp", Formats: fixtures.Mixed(ggufFormats...), Experts: 8}),
+		inGGUF(fixtures.Recipe{Family: "tiny-flint", Formats: fixtures.Mixed(ggufFormats...), Scaled: true}),
+		in(fixtures.MLX, rounded("tiny-qwen35", fixtures.Mixed(mlxFormats()...))),
+		in(fixtures.MLX, rounded("tiny-qwen35-tied", fixtures.Mixed(mlxFormats()...))),
+		in(fixtures.MLX, rounded("tiny-qwen35moe", fixtures.Mixed(mlxFormats()...))),
+		in(fixtures.ModelOptimizer, rounded("tiny-qwen35moe", byLayer(dequant.NVFP4, dequant.FP8Rows))),
+		in(fixtures.CompressedTensors, rounded("tiny-qwen35-tied", byLayer(dequant.FP8Rows, dequant.NVFP4))),
+		in(fixtures.CompressedTensors, rounded("tiny-qwen35moe", byLayer(dequant.FP8Rows, dequant.NVFP4))),
+	} {
+		t.Run(m.String(), func(t *testing.T) {
+			p, _ := m.open(t)
+			rows := m.logits(t, tokens)
+			if p.Family.Name != m.recipe.Family {
+				t.Errorf("planned as %s", p.Family.Name)
+			}
+			if cos := cosine(rows[:1], rows[47:]); cos > 0.9 {
+				t.Errorf("first and last token have logits of cosine %.3f", cos)
+			}
+		})
+	}
+}
+
+// mlxFormats are all that MLX's projections may have.
+func mlxFormats() []dequant.Type {
+	all := []dequant.Type{dequant.MXFP4, dequant.NVFP4}
+	for _, bits := range []int{4, 6, 8, 3, 5, 2} {
+		for _, group := range []int{64, 32, 128} {
+			all = append(all, dequant.Affine(bits, group))
+		}
+	}
+	return all
+}
+
+// byLayer stores projections in one format or, in odd layers and the head, another; the rest as checkpoints do.
+func byLayer(even, odd dequant.Type) fixtures.Formats {
+	return func(role planner.Role, name string) dequant.Type {
+		t := even
+		if name == "output.weight" || len(name) > 4 && name[:4] == "blk." && name[4]%2 == 1 {
+			t = odd
+		}
+		return checkpointFormats(t)(role, name)
+	}
+}

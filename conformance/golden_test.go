@@ -144,11 +144,15 @@ func TestCutsAgree(t *testing.T) {
 	tokens := readManifest(t).Tokens
 	for _, name := range []string{"tiny-qwen35-MIX", "tiny-qwen35moe-Q4_K_M"} {
 		_, n := load(t, tinyPath(name+".gguf"), 64, model.Options{})
-		want := rowsOf(t, n, tokens, []int{len(tokens)})
-		for _, cut := range [][]int{{1}, {3}, {47, 1}, {2, 3, 40, 3}, {7}} {
-			if at := firstDifference(want, rowsOf(t, n, tokens, cut)); at >= 0 {
-				t.Errorf("%s in passes of %v: the logits of row %d differ", name, cut, at)
-			}
+		cutsAgree(t, name, n, tokens)
+	}
+}
+
+func cutsAgree(t *testing.T, name string, n model.Network, tokens []int32) {
+	want := rowsOf(t, n, tokens, []int{len(tokens)})
+	for _, cut := range [][]int{{1}, {3}, {47, 1}, {2, 3, 40, 3}, {7}} {
+		if at := firstDifference(want, rowsOf(t, n, tokens, cut)); at >= 0 {
+			t.Errorf("%s in passes of %v: the logits of row %d differ", name, cut, at)
 		}
 	}
 }
@@ -186,35 +190,39 @@ func TestRollback(t *testing.T) {
 	tokens := readManifest(t).Tokens
 	for _, name := range []string{"tiny-qwen35-Q8_0", "tiny-qwen35moe-Q4_K_M"} {
 		_, n := load(t, tinyPath(name+".gguf"), 64, model.Options{})
-		want := rowsOf(t, n, tokens[:40], []int{40})
-		for rows := 1; rows <= 12; rows++ {
-			for back := 0; back <= min(rows, model.RollbackRows); back++ {
-				lane := newLane(t, n)
-				forward(t, n, lane, tokens[:10])
-				wrong := append([]int32(nil), tokens[10:10+rows-back]...)
-				for i := range back {
-					wrong = append(wrong, int32(100+i))
-				}
-				forward(t, n, lane, wrong)
-				if err := n.Backend().Rollback(lane, back); err != nil {
-					t.Fatal(err)
-				}
-				at := 10 + rows - back
-				forward(t, n, lane, tokens[at:at+5])
-				for i := range 5 {
-					if !slices.Equal(want[at+i], n.Logits(i)) {
-						t.Fatalf("%s: %d of %d rows taken back: row %d differs", name, back, rows, at+i)
-					}
-				}
-				n.Backend().FreeLane(lane)
+		rollsBack(t, name, n, tokens, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+	}
+}
+
+func rollsBack(t *testing.T, name string, n model.Network, tokens []int32, segments ...int) {
+	want := rowsOf(t, n, tokens[:40], []int{40})
+	for _, rows := range segments {
+		for back := 0; back <= min(rows, model.RollbackRows); back++ {
+			lane := newLane(t, n)
+			forward(t, n, lane, tokens[:10])
+			wrong := append([]int32(nil), tokens[10:10+rows-back]...)
+			for i := range back {
+				wrong = append(wrong, int32(100+i))
 			}
+			forward(t, n, lane, wrong)
+			if err := n.Backend().Rollback(lane, back); err != nil {
+				t.Fatal(err)
+			}
+			at := 10 + rows - back
+			forward(t, n, lane, tokens[at:at+5])
+			for i := range 5 {
+				if !slices.Equal(want[at+i], n.Logits(i)) {
+					t.Fatalf("%s: %d of %d rows taken back: row %d differs", name, back, rows, at+i)
+				}
+			}
+			n.Backend().FreeLane(lane)
 		}
-		lane := newLane(t, n)
-		forward(t, n, lane, tokens[:20])
-		for _, bad := range []int{-1, 9, 21} {
-			if err := n.Backend().Rollback(lane, bad); err == nil {
-				t.Errorf("%d rows taken back of 20", bad)
-			}
+	}
+	lane := newLane(t, n)
+	forward(t, n, lane, tokens[:20])
+	for _, bad := range []int{-1, 9, 21} {
+		if err := n.Backend().Rollback(lane, bad); err == nil {
+			t.Errorf("%d rows taken back of 20", bad)
 		}
 	}
 }
@@ -224,28 +232,32 @@ func TestLanesShareAPass(t *testing.T) {
 	tokens := readManifest(t).Tokens
 	for _, name := range []string{"tiny-qwen35-Q4_K_M", "tiny-qwen35moe-Q4_K_M"} {
 		_, n := load(t, tinyPath(name+".gguf"), 128, model.Options{})
-		prompts := [][]int32{tokens[:1], tokens[:37], tokens[5:12], tokens}
-		var want [][][]float32
-		for _, p := range prompts {
-			want = append(want, rowsOf(t, n, p, []int{len(p)}))
+		lanesShareAPass(t, name, n, tokens)
+	}
+}
+
+func lanesShareAPass(t *testing.T, name string, n model.Network, tokens []int32) {
+	prompts := [][]int32{tokens[:1], tokens[:37], tokens[5:12], tokens}
+	var want [][][]float32
+	for _, p := range prompts {
+		want = append(want, rowsOf(t, n, p, []int{len(p)}))
+	}
+	pass := &model.Pass{}
+	for _, p := range prompts {
+		pass.Segments = append(pass.Segments, model.Segment{Lane: newLane(t, n), Tokens: p, Outputs: len(p)})
+	}
+	if err := n.Forward(pass); err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for i, p := range prompts {
+		var got [][]float32
+		for range p {
+			got = append(got, append([]float32(nil), n.Logits(at)...))
+			at++
 		}
-		pass := &model.Pass{}
-		for _, p := range prompts {
-			pass.Segments = append(pass.Segments, model.Segment{Lane: newLane(t, n), Tokens: p, Outputs: len(p)})
-		}
-		if err := n.Forward(pass); err != nil {
-			t.Fatal(err)
-		}
-		at := 0
-		for i, p := range prompts {
-			var got [][]float32
-			for range p {
-				got = append(got, append([]float32(nil), n.Logits(at)...))
-				at++
-			}
-			if firstDifference(want[i], got) >= 0 {
-				t.Errorf("%s: lane %d beside others differs from itself alone", name, i)
-			}
+		if firstDifference(want[i], got) >= 0 {
+			t.Errorf("%s: lane %d beside others differs from itself alone", name, i)
 		}
 	}
 }
