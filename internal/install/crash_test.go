@@ -232,7 +232,7 @@ func TestWaitForTheInstallationLock(t *testing.T) {
 	w := newWorld(t)
 	w.hub.Commit(mlxRepo, "main", mlx(1700))
 	w.hub.Commit(draftOf, "main", draftRepo(1702))
-	lock := must(flock.Try(filepath.Join(w.dir, ".install.lock")))
+	first := must(flock.Try(filepath.Join(w.dir, ".install.lock")))
 	in, log := w.installer(false)
 	told := make(chan struct{})
 	in.Log = func(line string) {
@@ -243,7 +243,7 @@ func TestWaitForTheInstallationLock(t *testing.T) {
 	}
 	go func() {
 		<-told
-		lock.Unlock()
+		first.Unlock()
 	}()
 	installed, err := in.Install(context.Background(), sel(t, mlxRepo))
 	if err != nil {
@@ -254,8 +254,8 @@ func TestWaitForTheInstallationLock(t *testing.T) {
 		t.Errorf("logged %q", log.text())
 	}
 	// A wait that is ended installs nothing.
-	lock = must(flock.Try(filepath.Join(w.dir, ".install.lock")))
-	defer lock.Unlock()
+	second := must(flock.Try(filepath.Join(w.dir, ".install.lock")))
+	defer second.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	in.Log = func(line string) {
 		if strings.HasSuffix(line, "waiting...") {
