@@ -38,14 +38,13 @@ func (b *Backend) HyperRead(h, inject, streams model.Buffer, m *model.HyperMix) 
 	t.stage = mixLow
 	b.pool.run(t, rows, normGrain)
 	b.multiply(up, nil, s.gate, wide, s.low, rows, model.Store)
-	t.stage = mixRead
-	b.pool.run(t, rows, 2)
-	if m.Inject == model.NoMatrix {
-		return
+	if m.Inject != model.NoMatrix {
+		b.multiply(b.matrices[m.Inject], nil, b.all(inject), b.buffers[inject].width, s.normed, rows, model.Store)
+		t.stage = mixInject
+		b.pool.run(t, rows, normGrain)
 	}
-	b.multiply(b.matrices[m.Inject], nil, b.all(inject), b.buffers[inject].width, s.normed, rows, model.Store)
-	t.stage = mixInject
-	b.pool.run(t, rows, normGrain)
+	t.stage = mixRead // the normalized streams are gated in place
+	b.pool.run(t, rows, 2)
 }
 
 // mixTask is what lies between the products of a mix.
