@@ -98,8 +98,7 @@ func (p *pool) run(t task, parts, grain int) {
 func (p *pool) take(w int) {
 	defer func() {
 		if v := recover(); v != nil {
-			p.panic.Store(&v)
-			p.next.Store(int64(p.parts))
+			p.fail(v)
 		}
 	}()
 	for {
@@ -110,6 +109,12 @@ func (p *pool) take(w int) {
 		}
 		p.task.run(w, first, min(last, p.parts))
 	}
+}
+
+// fail keeps a panic for the caller, and the parts that are left from being run.
+func (p *pool) fail(v any) {
+	p.panic.Store(&v)
+	p.next.Store(int64(p.parts))
 }
 
 func (p *pool) work(w int) {
