@@ -102,7 +102,7 @@ func (e *Engine) draft() error {
 		e.confidence = append(e.confidence, s.walk.Confidence)
 	}
 	if e.o.Rows == BudgetRows {
-		e.budget.Choose(e.rows, e.confidence, e.limits, false)
+		e.budget.Choose(e.rows, e.confidence, e.limits, e.constrained())
 	}
 	for i, s := range e.drafted {
 		s.propose(e.rows[i], e.o.Vocab)
@@ -156,6 +156,12 @@ func (e *Engine) accept(s *Stream, output, rows int) int {
 		if err != nil {
 			e.finish(s, Failed, err)
 			return rows
+		}
+		if c := s.request.Constraint; c != nil {
+			if err := c.Accept(token); err != nil {
+				e.finish(s, Failed, fmt.Errorf("engine: the output's grammar: %w", err))
+				return rows
+			}
 		}
 		tokens++
 		e.stats.output.Add(1)
@@ -231,7 +237,7 @@ func (e *Engine) observe(took time.Duration) {
 		rows += r
 	}
 	ms := float64(took) / float64(time.Millisecond)
-	counted := e.budget.Line(len(e.drafted), false).Observe(rows, ms)
+	counted := e.budget.Line(len(e.drafted), e.constrained()).Observe(rows, ms)
 	if line, ok := e.stall.Note(e.o.Now(), ms, rows, counted); ok && e.o.Log != nil {
 		e.o.Log(line)
 	}

@@ -13,8 +13,9 @@ var ErrNotFinite = errors.New("engine: the model's logits are not finite")
 
 // A sampler chooses tokens as package oracle's Policy does, on F32 logits and without allocating: its room is used again.
 type sampler struct {
-	logits []float32
-	kept   []oracle.Weighted
+	logits  []float32
+	kept    []oracle.Weighted
+	allowed []uint64
 }
 
 // verify chooses the stream's token by row j of a cycle. agreed says that it is the row's proposal and the next row is to
@@ -23,6 +24,11 @@ func (p *sampler) verify(s *Stream, logits []float32, j int, last bool) (token i
 	policy := &s.request.Policy
 	if s.counts != nil {
 		logits = p.penalize(s, logits)
+	}
+	if s.request.Constraint != nil {
+		if logits, err = p.restrict(s, logits); err != nil {
+			return 0, false, err
+		}
 	}
 	best := oracle.Argmax(logits)
 	if top := float64(logits[best]); math.IsNaN(top) || math.IsInf(top, 0) {

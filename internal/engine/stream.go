@@ -18,7 +18,10 @@ type Request struct {
 	Policy    oracle.Policy
 	Seed      uint64  // of the random stream of a sampled request
 	Stop      []int32 // tokens that end the output; they are counted, and delivered as the last token
-	Tail      int     // tokens at the prompt's end that a following turn writes differently: its generation prompt
+	// Constraint says which tokens the output may have; nil allows every one.
+	Constraint Constraint
+
+	Tail int // tokens at the prompt's end that a following turn writes differently: its generation prompt
 }
 
 func (r *Request) check(limit int) error {
