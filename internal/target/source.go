@@ -10,6 +10,7 @@ import (
 
 	"splash/fixtures"
 	"splash/internal/gguf"
+	"splash/internal/install"
 	"splash/internal/safetensors"
 	"splash/internal/tokenizer"
 	"splash/planner"
@@ -104,15 +105,32 @@ func escapeGlob(path string) string {
 }
 
 func openSnapshot(dir string) (*source, error) {
-	config, err := readSmall(filepath.Join(dir, "config.json"))
+	return openCheckpoint(filepath.Join(dir, "config.json"), dir, dir, indexed)
+}
+
+// openInstalled opens the target of an assembly, whose folders hold nothing but what belongs there.
+func openInstalled(i *install.Installed) (*source, error) {
+	if i.Record.TargetFormat == install.Safetensors {
+		return openCheckpoint(i.Config(), i.Tokenizer(), i.Target(), safetensors.OpenDir)
+	}
+	return openSource(i.Target())
+}
+
+func indexed(dir string) (*safetensors.Checkpoint, error) { return safetensors.OpenIndexed(dir) }
+
+// openCheckpoint opens a safetensors target: its configuration, the folder of its tokenizer and that of its shards.
+func openCheckpoint(
+	configFile, tokenizerDir, dir string, open func(dir string) (*safetensors.Checkpoint, error),
+) (*source, error) {
+	config, err := readSmall(configFile)
 	if err != nil {
 		return nil, err
 	}
-	snapshot, err := tokenizer.ReadSnapshot(os.DirFS(dir), dir)
+	snapshot, err := tokenizer.ReadSnapshot(os.DirFS(tokenizerDir), tokenizerDir)
 	if err != nil {
 		return nil, err
 	}
-	c, err := safetensors.OpenIndexed(dir)
+	c, err := open(dir)
 	if err != nil {
 		return nil, err
 	}

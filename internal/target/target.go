@@ -11,6 +11,7 @@ import (
 
 	"splash/internal/chat"
 	"splash/internal/engine"
+	"splash/internal/install"
 	"splash/internal/model"
 	"splash/internal/tokenizer"
 	"splash/planner"
@@ -23,6 +24,9 @@ type Options struct {
 	Draft   string // a draft's directory; empty: none, and the demonstration model's own
 	NoDraft bool   // decode a row a cycle
 	Walk    engine.Walk
+
+	// Installed is opened in place of Path and Draft. The target closes it, also where it cannot be opened.
+	Installed *install.Installed
 
 	// UnroundedDraft leaves a draft's projections in BF16, to measure what rounding them to 4 bits costs.
 	UnroundedDraft bool
@@ -55,17 +59,24 @@ type Target struct {
 
 // Open opens a target. Errors name the file, the tensor or key, what was found and what is accepted. ctx ends the loading.
 func Open(ctx context.Context, o Options) (_ *Target, err error) {
-	backend, err := FindBackend(o.Backend)
-	if err != nil {
-		return nil, err
-	}
-	t := &Target{Name: o.Name, Backend: backend.Name, Engine: o.Engine}
+	t := &Target{Name: o.Name, Engine: o.Engine}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
 		}
 	}()
-	s, err := openSource(o.Path)
+	open := func() (*source, error) { return openSource(o.Path) }
+	if i := o.Installed; i != nil {
+		t.close = append(t.close, i)
+		o.Path, o.Draft = i.Target(), i.Draft()
+		open = func() (*source, error) { return openInstalled(i) }
+	}
+	backend, err := FindBackend(o.Backend)
+	if err != nil {
+		return nil, err
+	}
+	t.Backend = backend.Name
+	s, err := open()
 	if err != nil {
 		return nil, err
 	}
