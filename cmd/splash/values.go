@@ -11,8 +11,19 @@ import (
 // A sizeValue is a flag of bytes: 28G, 28GB, 28GiB and 28g are the same number.
 type sizeValue int64
 
-func (v *sizeValue) Type() string   { return "size" }
-func (v *sizeValue) String() string { return strconv.FormatInt(int64(*v), 10) }
+func (v *sizeValue) Type() string { return "size" }
+
+// String is the size in the largest unit that it is a whole number of.
+func (v *sizeValue) String() string {
+	n, unit := int64(*v), ""
+	for _, u := range []string{"K", "M", "G"} {
+		if n == 0 || n%1024 != 0 {
+			break
+		}
+		n, unit = n/1024, u
+	}
+	return strconv.FormatInt(n, 10) + unit
+}
 
 func (v *sizeValue) Set(s string) error {
 	fault := errors.New("must be a positive byte count such as 32G")
