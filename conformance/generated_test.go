@@ -13,13 +13,6 @@ import (
 	"splash/planner"
 )
 
-// ggufFormats are the formats of a GGUF's linears (formats.md 8.3).
-var ggufFormats = []dequant.Type{
-	dequant.Q4_K, dequant.Q6_K, dequant.Q8_0, dequant.IQ4XS, dequant.Q5_K, dequant.Q3_K, dequant.IQ3S, dequant.Q4_0, dequant.Q2_K,
-	dequant.Q4_1, dequant.IQ4NL, dequant.Q5_0, dequant.MXFP4, dequant.Q5_1, dequant.NVFP4, dequant.IQ3XXS, dequant.BF16,
-	dequant.IQ2S, dequant.F16, dequant.IQ2XS, dequant.PQ2_0, dequant.IQ2XXS, dequant.Q2_0, dequant.IQ1M, dequant.IQ1S,
-}
-
 // A stored model is a recipe in a container: a GGUF where the container is nil.
 type storedModel struct {
 	recipe    fixtures.Recipe
@@ -129,14 +122,6 @@ func rounded(family string, f fixtures.Formats) fixtures.Recipe {
 	return fixtures.Recipe{Family: family, Seed: 7, Formats: f, Rounded: true}
 }
 
-// checkpointFormats stores projections in a format and the table, alpha, beta, router and shared gate in BF16, as
-// checkpoints of every kind may.
-func checkpointFormats(t dequant.Type) fixtures.Formats {
-	return fixtures.Uniform(t).Except(map[planner.Role]dequant.Type{
-		planner.TokenTable: dequant.BF16, planner.AlphaBeta: dequant.BF16, planner.Router: dequant.BF16, planner.SharedGate: dequant.BF16,
-	})
-}
-
 // TestSameWeights stores the same values in several containers: norms as w and as w - 1, value heads tiled and grouped,
 // decays as they are and as A_log, experts stacked, fused and one by one, scales inside blocks and beside them, tensor
 // scales as factors and as divisors. The logits have the same bits.
@@ -146,7 +131,7 @@ func TestSameWeights(t *testing.T) {
 	fused := func(r fixtures.Recipe) fixtures.Recipe { r.Fused = true; return r }
 	predicting := func(r fixtures.Recipe) fixtures.Recipe { r.Predict = 1; return r }
 	for _, family := range []string{"tiny-qwen35", "tiny-qwen35moe"} {
-		recipe := func(kind dequant.Type) fixtures.Recipe { return rounded(family, checkpointFormats(kind)) }
+		recipe := func(kind dequant.Type) fixtures.Recipe { return rounded(family, fixtures.Projections(kind)) }
 		everywhere := func(kind dequant.Type) fixtures.Recipe { return rounded(family, fixtures.Uniform(kind)) }
 		nvfp4, fp8 := recipe(dequant.NVFP4), recipe(dequant.FP8Rows)
 		equal := map[string][]storedModel{
@@ -194,23 +179,19 @@ func TestEveryFormat(t *testing.T) {
 	tokens := readManifest(t).Tokens[:6]
 	want := inGGUF(rounded("tiny-qwen35", nil)).logits(t, tokens)
 	var all []storedModel
-	for _, kind := range ggufFormats {
+	for _, kind := range fixtures.LinearTypes() {
 		all = append(all, inGGUF(rounded("tiny-qwen35", fixtures.Uniform(kind))))
 	}
-	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
-		for _, group := range []int{32, 64, 128} {
-			all = append(all, in(fixtures.MLX, rounded("tiny-qwen35", fixtures.Uniform(dequant.Affine(bits, group)))))
-		}
+	for _, kind := range fixtures.MLXTypes() {
+		all = append(all, in(fixtures.MLX, rounded("tiny-qwen35", fixtures.Uniform(kind))))
 	}
-	channels := rounded("tiny-qwen35", checkpointFormats(dequant.FP8Rows))
+	channels := rounded("tiny-qwen35", fixtures.Projections(dequant.FP8Rows))
 	channels.Channels = true
 	all = append(all,
-		in(fixtures.MLX, rounded("tiny-qwen35", fixtures.Uniform(dequant.MXFP4))),
-		in(fixtures.MLX, rounded("tiny-qwen35", fixtures.Uniform(dequant.NVFP4))),
-		in(fixtures.ModelOptimizer, rounded("tiny-qwen35", checkpointFormats(dequant.NVFP4))),
-		in(fixtures.ModelOptimizer, rounded("tiny-qwen35", checkpointFormats(dequant.FP8Rows))),
-		in(fixtures.CompressedTensors, rounded("tiny-qwen35", checkpointFormats(dequant.NVFP4))),
-		in(fixtures.CompressedTensors, rounded("tiny-qwen35", checkpointFormats(dequant.FP8Rows))),
+		in(fixtures.ModelOptimizer, rounded("tiny-qwen35", fixtures.Projections(dequant.NVFP4))),
+		in(fixtures.ModelOptimizer, rounded("tiny-qwen35", fixtures.Projections(dequant.FP8Rows))),
+		in(fixtures.CompressedTensors, rounded("tiny-qwen35", fixtures.Projections(dequant.NVFP4))),
+		in(fixtures.CompressedTensors, rounded("tiny-qwen35", fixtures.Projections(dequant.FP8Rows))),
 		in(fixtures.CompressedTensors, channels),
 	)
 	for _, m := range all {
@@ -232,7 +213,7 @@ func leastCosine(f *dequant.Format) float64 {
 	if f.Type == dequant.FP8Rows {
 		bits = 5
 	}
-	return max(0.05, 1-64*math.Pow(4, -bits))
+	return max(0.05, 1-96*math.Pow(4, -bits))
 }
 
 // cosine is that of the angle between two sets of rows.
@@ -265,13 +246,13 @@ func TestGeneratedStates(t *testing.T) {
 func TestEveryArchitecture(t *testing.T) {
 	tokens := secondTokens(t, 48)
 	for _, m := range []storedModel{
-		inGGUF(fixtures.Recipe{Family: "tiny-qwen35-tied", Formats: fixtures.Mixed(ggufFormats...)}),
-		inGGUF(fixtures.Recipe{Family: "tiny-qwen35moe", Formats: fixtures.Mixed(ggufFormats...), Fused: true, Predict: 2}),
-		inGGUF(fixtures.Recipe{Family: "tiny-qwen4exp", Formats: fixtures.Mixed(ggufFormats...), Experts: 8}),
-		inGGUF(fixtures.Recipe{Family: "tiny-flint", Formats: fixtures.Mixed(ggufFormats...), Scaled: true}),
-		in(fixtures.MLX, rounded("tiny-qwen35", fixtures.Mixed(mlxFormats()...))),
-		in(fixtures.MLX, rounded("tiny-qwen35-tied", fixtures.Mixed(mlxFormats()...))),
-		in(fixtures.MLX, rounded("tiny-qwen35moe", fixtures.Mixed(mlxFormats()...))),
+		inGGUF(fixtures.Recipe{Family: "tiny-qwen35-tied", Formats: fixtures.Mixed(fixtures.LinearTypes()...)}),
+		inGGUF(fixtures.Recipe{Family: "tiny-qwen35moe", Formats: fixtures.Mixed(fixtures.LinearTypes()...), Fused: true, Predict: 2}),
+		inGGUF(fixtures.Recipe{Family: "tiny-qwen4exp", Formats: fixtures.Mixed(fixtures.LinearTypes()...), Experts: 8}),
+		inGGUF(fixtures.Recipe{Family: "tiny-flint", Formats: fixtures.Mixed(fixtures.LinearTypes()...), Scaled: true}),
+		in(fixtures.MLX, rounded("tiny-qwen35", fixtures.Mixed(fixtures.MLXTypes()...))),
+		in(fixtures.MLX, rounded("tiny-qwen35-tied", fixtures.Mixed(fixtures.MLXTypes()...))),
+		in(fixtures.MLX, rounded("tiny-qwen35moe", fixtures.Mixed(fixtures.MLXTypes()...))),
 		in(fixtures.ModelOptimizer, rounded("tiny-qwen35moe", byLayer(dequant.NVFP4, dequant.FP8Rows))),
 		in(fixtures.CompressedTensors, rounded("tiny-qwen35-tied", byLayer(dequant.FP8Rows, dequant.NVFP4))),
 		in(fixtures.CompressedTensors, rounded("tiny-qwen35moe", byLayer(dequant.FP8Rows, dequant.NVFP4))),
@@ -289,17 +270,6 @@ func TestEveryArchitecture(t *testing.T) {
 	}
 }
 
-// mlxFormats are all that MLX's projections may have.
-func mlxFormats() []dequant.Type {
-	all := []dequant.Type{dequant.MXFP4, dequant.NVFP4}
-	for _, bits := range []int{4, 6, 8, 3, 5, 2} {
-		for _, group := range []int{64, 32, 128} {
-			all = append(all, dequant.Affine(bits, group))
-		}
-	}
-	return all
-}
-
 // byLayer stores projections in one format or, in odd layers and the head, another; the rest as checkpoints do.
 func byLayer(even, odd dequant.Type) fixtures.Formats {
 	return func(role planner.Role, name string) dequant.Type {
@@ -307,6 +277,6 @@ func byLayer(even, odd dequant.Type) fixtures.Formats {
 		if name == "output.weight" || len(name) > 4 && name[:4] == "blk." && name[4]%2 == 1 {
 			t = odd
 		}
-		return checkpointFormats(t)(role, name)
+		return fixtures.Projections(t)(role, name)
 	}
 }
