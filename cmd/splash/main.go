@@ -39,6 +39,9 @@ type signalled struct{ syscall.Signal }
 
 func (s signalled) Error() string { return s.String() }
 
+// Is makes the end of a context by a signal an end of a context.
+func (s signalled) Is(err error) bool { return err == context.Canceled }
+
 // run executes the command line and returns the exit status. The first SIGINT or SIGTERM ends the context it gives the
 // command; a second one ends the process at once.
 func run(ctx context.Context, args []string, c console) int {
@@ -100,7 +103,7 @@ Start with
   splash serve                  serve the built-in demonstration model at http://127.0.0.1:8000
   splash run "Hello!"           ask it something in the terminal
 
-and give a model of your own with --model-dir FILE.gguf.`,
+and give a model of the Hugging Face Hub with --model OWNER/REPO[:VARIANT], or one of your own with --model-dir FILE.gguf.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -113,7 +116,8 @@ and give a model of your own with --model-dir FILE.gguf.`,
 	root.SetErr(c.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newServe(), newRun(), newBench(), newModelCheck(), newPlan(), newVersion(), newCompletion())
+	root.AddCommand(newServe(), newRun(), newPull(), newList(), newShow(), newRemove(), newBench(), newModelCheck(), newPlan(),
+		newVersion(), newCompletion())
 	wrapArgs(root)
 	return root
 }

@@ -10,12 +10,18 @@ import (
 	"golang.org/x/term"
 )
 
+// isTerminal reports whether a person reads what is written.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
 // A bar shows how far long work is, where standard error is a terminal.
 type bar struct{ b *progressbar.ProgressBar }
 
 func newBar(cmd *cobra.Command, what string, total int) *bar {
 	out := cmd.ErrOrStderr()
-	if f, ok := out.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+	if !isTerminal(out) {
 		out = io.Discard
 	}
 	return &bar{progressbar.NewOptions(total,

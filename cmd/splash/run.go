@@ -37,10 +37,12 @@ func newRun() *cobra.Command {
 		Short: "Ask a model something in the terminal",
 		Long: `Load a model, ask it PROMPT and print its answer as it comes. PROMPT "-" is read from standard input.
 
-Without --model-dir the built-in demonstration model answers. On a terminal its reasoning is shown before, dimmed; elsewhere the
-answer alone is printed. How fast it went is printed to standard error at the end.`,
+--model names a model of the Hugging Face Hub, which is installed first, --model-dir local files; without them the built-in
+demonstration model answers. On a terminal its reasoning is shown before, dimmed; elsewhere the answer alone is printed.
+How fast it went is printed to standard error at the end.`,
 		Example: `  splash run "What is the capital of France?"
   splash run --greedy --reasoning-effort none "Name a color."
+  splash run --model mlx-community/Qwen3.8-27B-4bit "Hello!"
   git diff | splash run --model-dir model.gguf --system "Review this change." -`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -99,7 +101,11 @@ func (r *runFlags) run(cmd *cobra.Command, prompt string) error {
 		}
 		prompt = strings.TrimSuffix(string(text), "\n")
 	}
-	t, err := r.open(cmd, engine.Options{Lanes: 1}, nil)
+	at, err := r.install(cmd, lineLog(cmd))
+	if err != nil {
+		return err
+	}
+	t, err := r.open(cmd, at, engine.Options{Lanes: 1}, nil)
 	if err != nil {
 		return err
 	}

@@ -17,12 +17,14 @@ import (
 
 	"splash/internal/chat"
 	"splash/internal/engine"
+	"splash/internal/install"
 	"splash/internal/server"
 	"splash/internal/target"
 )
 
 // modelFlags say which model is opened, and how.
 type modelFlags struct {
+	hubFlags
 	model, dir, draft, backend, rows string
 	noDraft                          bool
 	context                          tokensValue
@@ -31,14 +33,16 @@ type modelFlags struct {
 func (m *modelFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&m.dir, "model-dir", "", "GGUF `file`, any part of a split GGUF, or model directory (default the demonstration model)")
-	f.StringVar(&m.model, "model", "", "`OWNER/REPO[:VARIANT]` that names the model of --model-dir")
-	f.StringVar(&m.draft, "draft-model", "", "`directory` of the model's DFlash2 draft")
+	f.StringVar(&m.model, "model", "", "`OWNER/REPO[:VARIANT]` to install from the Hub; with --model-dir, its name alone")
+	m.hubFlags.flags(cmd)
+	f.StringVar(&m.draft, "draft-model", "", "DFlash2 `draft`: a directory, or with --model a repository too (default the family's)")
 	f.BoolVar(&m.noDraft, "no-draft", false, "decode without a draft, one token a cycle")
 	f.StringVar(&m.backend, "backend", target.Auto, "`backend` to compute on: "+strings.Join(backendNames(), ", "))
 	f.StringVar(&m.rows, "verify-rows", "auto", "drafted `rows` the model verifies: auto or all")
 	f.Var(&m.context, "max-context", "`tokens` of prompt and answer together, at most")
 	complete(cmd, "backend", backendNames()...)
 	complete(cmd, "verify-rows", "auto", "all")
+	_ = cmd.RegisterFlagCompletionFunc("model", completeModelFlag)
 	_ = cmd.MarkFlagDirname("draft-model")
 	_ = cmd.MarkFlagFilename("model-dir", "gguf")
 }
@@ -57,8 +61,17 @@ func backendNames() []string {
 
 // check refuses what no model could make right.
 func (m *modelFlags) check() error {
-	if m.model != "" && m.dir == "" {
-		return usagef("--model needs --model-dir: it names the model that is there")
+	if err := m.hubFlags.check(m.model, m.dir); err != nil {
+		return err
+	}
+	if m.model != "" {
+		draft := m.draft
+		if m.dir != "" {
+			draft = "" // a path alone
+		}
+		if _, err := m.selection(m.model, draft); err != nil {
+			return err
+		}
 	}
 	if m.noDraft && m.draft != "" {
 		return usagef("--no-draft cannot be combined with --draft-model")
@@ -69,15 +82,17 @@ func (m *modelFlags) check() error {
 	return oneOf("verify-rows", m.rows, "auto", "all")
 }
 
-// open loads the model, with a bar where it takes long.
-func (m *modelFlags) open(cmd *cobra.Command, o engine.Options, log func(line string)) (*target.Target, error) {
+// open loads the model, the installed one unless that is nil, with a bar where it takes long.
+func (m *modelFlags) open(
+	cmd *cobra.Command, at *install.Installed, o engine.Options, log func(line string),
+) (*target.Target, error) {
 	o.Context = int(m.context)
 	o.Log = log
 	const steps = 1000
 	b := newBar(cmd, "Loading", steps)
 	defer b.done()
 	t, err := target.Open(cmd.Context(), target.Options{
-		Path: m.dir, Name: m.model, Draft: m.draft, NoDraft: m.noDraft, Backend: m.backend, Engine: o, Chat: true, Log: log,
+		Path: m.dir, Name: m.model, Draft: m.draft, NoDraft: m.noDraft, Installed: at, Backend: m.backend, Engine: o, Chat: true, Log: log,
 		Progress: func(done, total int64) { b.set(int(steps * done / total)) },
 	})
 	if err == nil && m.rows == "auto" && t.Plan.Layout.MoE.Experts > 0 {
@@ -105,9 +120,12 @@ func newServe() *cobra.Command {
 		Short: "Serve a model over HTTP",
 		Long: `Load a model and answer requests until Ctrl+C.
 
-Without --model-dir the built-in demonstration model is served: small, but it answers, thinks and calls tools. Clients
-of OpenAI's and Anthropic's interfaces work with the base URLs http://127.0.0.1:8000/v1 and http://127.0.0.1:8000.`,
+With --model a model of the Hugging Face Hub is installed, or the installed one followed to the commit that its revision
+names now; where the Hub does not answer, the installed one is served. --model-dir serves local files. Without either
+the built-in demonstration model is served: small, but it answers, thinks and calls tools. Clients of OpenAI's and
+Anthropic's interfaces work with the base URLs http://127.0.0.1:8000/v1 and http://127.0.0.1:8000.`,
 		Example: `  splash serve
+  splash serve --model unsloth/Qwen3.8-27B-GGUF:UD-Q4_K_M
   splash serve --model-dir Qwen3.8-27B-UD-Q4_K_M.gguf --draft-model Qwen3.8-27B-DFlash2
   splash serve --host 0.0.0.0 --port 9000 --api-key "$(cat key)" --allowed-host box.example
 
@@ -239,8 +257,13 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 	if contains(s.origins, "*") && s.key == "" {
 		console.Errorf("Warning · --allowed-origin '*' without --api-key lets every web page open in a browser that reaches this server use it")
 	}
+	log := func(line string) { console.Printf("%s", line) }
+	at, err := s.install(cmd, log)
+	if err != nil {
+		return err
+	}
 	console.Printf("Loading · %s", s.label())
-	t, err := s.open(cmd, engine.Options{Queue: s.queue, Lanes: s.lanes}, func(line string) { console.Printf("%s", line) })
+	t, err := s.open(cmd, at, engine.Options{Queue: s.queue, Lanes: s.lanes}, log)
 	if err != nil {
 		return err
 	}
