@@ -1,0 +1,253 @@
+package grammar
+
+import "math/bits"
+
+// Masks are made by walking the tries of the vocabulary along with the automaton, from a place: a node whose text leads
+// nowhere ends the walk of its subtree, and the tokens of the others are allowed. Three things keep that short.
+//
+// A place's stacks are taken apart into their top frames and what lies below. A walk from the top frames alone, as if
+// the stack were empty below, finds the tokens that stay inside the frame's rule and those it calls, whatever the
+// context, and the nodes where the rule may end with more of the token to come. That walk is made once for a set of top
+// frames (topMask). For the stacks at hand, only the subtrees of those nodes are walked, from what lies below.
+//
+// In the insides of strings and free text (state.text), the tokens made of plain characters need no walk.
+//
+// And every mask is kept with its place.
+
+// A mask is a set of tokens: bits, or a list where that is shorter.
+type mask struct {
+	bits  []uint64
+	list  []int32
+	empty bool
+}
+
+// A topMask is what the top frames of a place allow.
+type topMask struct {
+	mask *mask
+	ends []uint32 // nodes with children, at whose text the rule of the frames may end
+}
+
+// write sets row to the mask.
+func (m *mask) write(row []uint64) {
+	if m.bits != nil {
+		copy(row, m.bits)
+		return
+	}
+	clear(row)
+	m.add(row)
+}
+
+// add adds the mask to row.
+func (m *mask) add(row []uint64) {
+	for i, w := range m.bits {
+		row[i] |= w
+	}
+	for _, id := range m.list {
+		setBit(row, id)
+	}
+}
+
+// pack makes a mask of row.
+func (t *tables) pack(row []uint64) *mask {
+	n := 0
+	for _, w := range row {
+		n += bits.OnesCount64(w)
+	}
+	if n >= len(row) {
+		t.bytes += 48 + 8*len(row)
+		return &mask{bits: append([]uint64(nil), row...)}
+	}
+	m := &mask{list: make([]int32, 0, n), empty: n == 0}
+	t.bytes += 72 + 4*n
+	for i, w := range row {
+		for ; w != 0; w &= w - 1 {
+			m.list = append(m.list, int32(i<<6+bits.TrailingZeros64(w)))
+		}
+	}
+	return m
+}
+
+// maskOf returns the tokens that are allowed at a place.
+func (t *tables) maskOf(p *place) *mask {
+	if p.mask != nil {
+		return p.mask
+	}
+	tops := t.topsOf(p)
+	row := t.row
+	clear(row)
+	for _, top := range tops {
+		top.mask.mask.add(row)
+		if len(top.mask.ends) > 0 {
+			t.walkBelow(row, top)
+		}
+	}
+	if p.ends {
+		for _, id := range t.vocabulary.stop {
+			setBit(row, id)
+		}
+	}
+	m := t.pack(row)
+	if !t.broken {
+		p.mask = m
+	}
+	return m
+}
+
+// A groupTop is the topMask of those stacks of a place that have the same frames below.
+type groupTop struct {
+	mask  *topMask
+	below *set
+}
+
+func (t *tables) topsOf(p *place) []groupTop {
+	t.tops = t.tops[:0]
+	for i, it := range p.items {
+		if t.grouped(it.below) {
+			continue
+		}
+		t.group = t.group[:0]
+		for _, other := range p.items[i:] {
+			if other.below == it.below {
+				t.group = append(t.group, item{other.where, t.usualCount(other), t.bottom})
+			}
+		}
+		t.tops = append(t.tops, groupTop{t.topMaskOf(), it.below})
+	}
+	return t.tops
+}
+
+func (t *tables) grouped(below *set) bool {
+	for i := range t.tops {
+		if t.tops[i].below == below {
+			return true
+		}
+	}
+	return false
+}
+
+// usualCount returns a count in place of an item's that leads to the same masks: where no token can reach the bounds of
+// the loop, it does not matter how far they are.
+func (t *tables) usualCount(it item) int32 {
+	l := t.states[it.where].loop
+	if l == none {
+		return 0
+	}
+	bounds, reach := &t.loops[l], int32(t.vocabulary.longest)
+	switch {
+	case bounds.max >= 0 && bounds.max-it.count <= reach:
+	case it.count >= bounds.min:
+		return bounds.min
+	case bounds.min-it.count > reach:
+		return 0
+	}
+	return it.count
+}
+
+// topMaskOf returns the topMask of the frames in t.group.
+func (t *tables) topMaskOf() *topMask {
+	base := len(t.slab)
+	t.slab = append(t.slab, t.group...)
+	t.merge(base)
+	p := t.internPlace(t.slab[base:], false)
+	t.slab = t.slab[:base]
+	if p.top != nil {
+		return p.top
+	}
+	v, row := t.vocabulary, t.row
+	clear(row)
+	top := &topMask{}
+	t.depth[0] = p
+	t.walk(row, v.middle, len(v.nodes), 0, &top.ends)
+	if chars := t.freeChars(p); chars > 0 {
+		for i, w := range v.plain[chars] {
+			row[i] |= w
+		}
+		if chars < maxPlain {
+			t.walk(row, 0, v.middle, chars, &top.ends)
+		}
+	} else {
+		t.walk(row, 0, v.middle, 0, &top.ends)
+	}
+	for _, it := range p.items {
+		moves := t.states[it.where].tokens
+		for _, m := range t.tokens[moves.from:moves.to] {
+			setBit(row, m.token)
+		}
+	}
+	top.mask = t.pack(row)
+	t.bytes += 64 + 4*len(top.ends)
+	if !t.broken {
+		p.top = top
+	}
+	return top
+}
+
+// freeChars returns how many plain characters are surely allowed at a place, up to maxPlain.
+func (t *tables) freeChars(p *place) int {
+	free := 0
+	for _, it := range p.items {
+		s := &t.states[it.where]
+		if !s.text {
+			continue
+		}
+		if s.loop == none || t.loops[s.loop].max < 0 {
+			return maxPlain
+		}
+		free = max(free, min(maxPlain, int(t.loops[s.loop].max-it.count)))
+	}
+	return free
+}
+
+// walkBelow adds the tokens that go on after a rule's end among the stacks below.
+func (t *tables) walkBelow(row []uint64, top groupTop) {
+	next := t.after(top.below)
+	if len(next.items) == 0 {
+		return
+	}
+	for _, i := range top.mask.ends {
+		n := &t.vocabulary.nodes[i]
+		t.depth[n.depth] = next
+		t.walk(row, int(i)+1, int(i+n.size), 0, nil)
+	}
+}
+
+// walk adds the tokens of the nodes from first to last that the places in t.depth lead to, where each is that of the text
+// of a node on the way. Subtrees whose tokens have at most known characters are in row already. Nodes at which the output
+// may end, with more of a token to come, go to ends, unless it is nil.
+func (t *tables) walk(row []uint64, first, last, known int, ends *[]uint32) {
+	v := t.vocabulary
+	for i := first; i < last; {
+		n := &v.nodes[i]
+		if int(n.chars) <= known && n.chars > 0 {
+			i += int(n.size)
+			continue
+		}
+		if t.work++; t.work > maxWork {
+			t.broken = true
+			return
+		}
+		at, class := t.depth[n.depth-1], t.class[n.b]
+		var next *place
+		if at.moves != nil {
+			next = at.moves[class]
+		}
+		if next == nil {
+			next = t.step(at, class)
+			if t.broken {
+				return
+			}
+		}
+		if !next.live() {
+			i += int(n.size)
+			continue
+		}
+		for _, id := range v.sorted[n.first : n.first+uint32(n.own)] {
+			setBit(row, id)
+		}
+		if next.ends && ends != nil && n.size > 1 {
+			*ends = append(*ends, uint32(i))
+		}
+		t.depth[n.depth] = next
+		i++
+	}
+}
