@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"splash/internal/cpu"
 	"splash/internal/model"
 	"splash/internal/reference"
 	"splash/planner"
@@ -24,6 +25,9 @@ func Backends() []Backend {
 	return []Backend{
 		{Name: "oracle", Open: func(p *planner.Plan, maxRows int) (model.Backend, error) {
 			return reference.New(p, maxRows), nil
+		}},
+		{Name: "cpu", Open: func(p *planner.Plan, maxRows int) (model.Backend, error) {
+			return cpu.New(p, maxRows, cpu.Options{})
 		}},
 	}
 }
