@@ -169,7 +169,9 @@ func (b *Backend) Read(h model.Buffer, i int) []float32 {
 }
 
 // ReadFloat64 returns a copy of a row of a buffer, as it is computed.
-func (b *Backend) ReadFloat64(h model.Buffer, i int) []float64 { return append([]float64(nil), b.row(h, i)...) }
+func (b *Backend) ReadFloat64(h model.Buffer, i int) []float64 {
+	return append([]float64(nil), b.row(h, i)...)
+}
 
 func (b *Backend) count(buf *buffer) int {
 	if buf.domain == model.OutputRows {
