@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -12,43 +14,145 @@ import (
 	"github.com/spf13/cobra"
 
 	"splash/internal/check"
+	"splash/internal/install"
 	"splash/planner"
 )
 
+// modelCheckFlags are those of model-check.
+type modelCheckFlags struct {
+	hubFlags
+	check.Options
+	size   memorySize
+	asJSON bool
+}
+
 func newModelCheck() *cobra.Command {
-	var o check.Options
-	var asJSON bool
-	var size memorySize
+	var m modelCheckFlags
 	cmd := &cobra.Command{
-		Use:   "model-check PATH",
+		Use:   "model-check PATH|OWNER/REPO[:VARIANT]",
 		Short: "Say what a model is and takes, or why it cannot be served",
 		Long: `Check a model from its metadata alone: its family, its formats, its image sizes and the memory that a context needs,
 or the reason why it is refused. No weight is read: of a GGUF, the header alone.
 
 PATH is a GGUF file, any part of a split GGUF, or a directory that holds a GGUF target or a safetensors checkpoint
-(MLX, Model Optimizer or compressed-tensors).`,
+(MLX, Model Optimizer or compressed-tensors). What is no path names a model of the Hugging Face Hub, checked with the
+draft of its family before any weight is downloaded: of a GGUF its header is read, by ranges; of a checkpoint its
+configuration, so its formats are not listed.`,
 		Example: `  splash model-check Qwen3.8-27B-UD-Q4_K_M.gguf --mmproj mmproj-BF16.gguf
-  splash model-check Qwen3.6-35B-A3B-4bit --draft Qwen3.6-35B-A3B-DFlash2 --json`,
+  splash model-check Qwen3.6-35B-A3B-4bit --draft-model Qwen3.6-35B-A3B-DFlash2 --json
+  splash model-check unsloth/Qwen3.8-27B-GGUF:UD-Q4_K_M`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			report, err := check.Model(args[0], o)
-			if err == nil {
-				err = printReport(cmd.OutOrStdout(), report, size, asJSON)
-			}
-			if err != nil && asJSON {
+			err := m.run(cmd, args[0])
+			var usage usageError
+			if err != nil && m.asJSON && cmd.Context().Err() == nil && !errors.As(err, &usage) {
 				return errors.Join(err, printRefusal(cmd.OutOrStdout(), err))
 			}
 			return err
 		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, text string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			names, _ := completeModel(cmd, args, text)
+			return names, cobra.ShellCompDirectiveDefault // files too
+		},
 	}
+	m.hubFlags.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.Draft, "draft", "", "directory of a DFlash2 `draft` to check with it")
-	f.StringVar(&o.Projector, "mmproj", "", "GGUF vision projector `file` of a GGUF target")
-	f.BoolVar(&o.LanguageOnly, "language-only", false, "leave the vision tower of a safetensors target out")
-	f.BoolVar(&o.HeaderOnly, "header-only", false, "PATH is a GGUF's header without the data behind it")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object")
-	size.flags(cmd)
+	f.StringVar(&m.Draft, "draft-model", "", "DFlash2 `draft` to check with it: a directory; of a model of the Hub, a repository too")
+	f.StringVar(&m.Projector, "mmproj", "", "GGUF vision projector `file` of a GGUF target on disk")
+	f.BoolVar(&m.HeaderOnly, "header-only", false, "PATH is a GGUF's header without the data behind it")
+	f.BoolVar(&m.asJSON, "json", false, "print one JSON object")
+	m.size.flags(cmd)
+	_ = cmd.MarkFlagDirname("draft-model")
 	return cmd
+}
+
+func (m *modelCheckFlags) run(cmd *cobra.Command, model string) error {
+	if _, err := os.Stat(model); errors.Is(err, fs.ErrNotExist) {
+		if _, err := install.ParseModel(model); err == nil {
+			return m.runHub(cmd, model)
+		}
+	}
+	switch {
+	case m.revision != "":
+		return usagef("--revision needs a model of the Hub, and %s is a path", model)
+	case m.languageOnly && m.Projector != "":
+		return usagef("--mmproj cannot be combined with --language-only")
+	}
+	m.LanguageOnly = m.languageOnly
+	report, err := check.Model(model, m.Options)
+	if err != nil {
+		return err
+	}
+	return printReport(cmd.OutOrStdout(), report, m.size, m.asJSON)
+}
+
+// runHub checks a model of the Hub as its installation does.
+func (m *modelCheckFlags) runHub(cmd *cobra.Command, model string) error {
+	switch {
+	case m.Projector != "":
+		return usagef("--mmproj needs a path; a model of the Hub has its own projector")
+	case m.HeaderOnly:
+		return usagef("--header-only needs a path")
+	}
+	selection, err := m.selection(model, m.Draft)
+	if err != nil {
+		return err
+	}
+	in, err := newInstaller(cmd, m.offline, lineLog(cmd))
+	if err != nil {
+		return err
+	}
+	found, err := in.Inspect(cmd.Context(), selection)
+	if err != nil {
+		return err
+	}
+	report, err := hubReport(found)
+	if err != nil {
+		return err
+	}
+	if m.asJSON {
+		return writeHubReport(cmd.OutOrStdout(), found, report, m.size)
+	}
+	return printHubReport(cmd.OutOrStdout(), found, report, m.size)
+}
+
+// hubReport is what the check found of a model of the Hub, in the form of one on disk.
+func hubReport(found *install.Report) (*check.Report, error) {
+	var files []check.File
+	for _, f := range found.Files {
+		files = append(files, check.File{Name: f.Name, Bytes: f.Bytes})
+	}
+	r, err := check.Plan(found.Plan, files)
+	if err != nil {
+		return nil, err
+	}
+	r.VisionFormat, r.TargetFormat = found.Vision, found.Format
+	if d := found.Draft; d != nil {
+		r.Draft = &check.Draft{Repo: found.DraftOf.Repo, Layers: d.Layers, Block: d.Block, Taps: d.Taps}
+	}
+	r.Warnings = append(r.Warnings, found.Notes...)
+	return r, nil
+}
+
+func printHubReport(out io.Writer, found *install.Report, r *check.Report, size memorySize) error {
+	if _, err := fmt.Fprintf(out, "%s, from %s; %s to download\n", found.Model, found.Source, byteSize(found.Download)); err != nil {
+		return err
+	}
+	return printReport(out, r, size, false)
+}
+
+func writeHubReport(out io.Writer, found *install.Report, r *check.Report, size memorySize) error {
+	memory, err := size.of(r)
+	if err != nil {
+		return err
+	}
+	return writeJSON(out, struct {
+		Model    string         `json:"model"`
+		Source   install.Source `json:"source"`
+		Download int64          `json:"download_bytes"`
+		*check.Report
+		Memory *memoryJSON `json:"memory"`
+	}{found.Model, found.Source, found.Download, r, memory})
 }
 
 // A memorySize is what memory is computed for.
@@ -99,19 +203,30 @@ type memoryJSON struct {
 	TotalBytes int64 `json:"total_bytes"`
 }
 
+// of is the memory of a model, null where the plan of its images is not known.
+func (s *memorySize) of(r *check.Report) (*memoryJSON, error) {
+	if len(r.Plan.Tensors) == 0 {
+		return nil, nil
+	}
+	m, context, err := s.memory(r.Plan)
+	if err != nil {
+		return nil, err
+	}
+	return &memoryJSON{
+		Context: context, Lanes: s.lanes, ImageBytes: m.Images, LaneBytes: m.Lane, StateBytes: m.Recurrent + m.Conv + m.PLE,
+		TokenBytes: m.KVToken + m.Index, TotalBytes: m.Total,
+	}, nil
+}
+
 func printReport(out io.Writer, r *check.Report, size memorySize, asJSON bool) error {
-	m, context, err := size.memory(r.Plan)
+	memory, err := size.of(r)
 	if err != nil {
 		return err
-	}
-	memory := memoryJSON{
-		Context: context, Lanes: size.lanes, ImageBytes: m.Images, LaneBytes: m.Lane, StateBytes: m.Recurrent + m.Conv + m.PLE,
-		TokenBytes: m.KVToken + m.Index, TotalBytes: m.Total,
 	}
 	if asJSON {
 		return writeJSON(out, struct {
 			*check.Report
-			Memory memoryJSON `json:"memory"`
+			Memory *memoryJSON `json:"memory"`
 		}{r, memory})
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -128,17 +243,30 @@ func printReport(out io.Writer, r *check.Report, size memorySize, asJSON bool) e
 	for _, role := range r.Roles {
 		line(role.Role, "%s (%d tensors)", strings.Join(role.Formats, ", "), role.Tensors)
 	}
-	line("formats", "%s", formatShares(r.Formats))
-	line("image", "%s", byteSize(r.ImageBytes))
-	if d := r.Draft; d != nil {
-		line("draft", "%d layers, reads target layers %v; file %s, image %s", d.Layers, d.Taps, byteSize(d.Bytes), byteSize(d.ImageBytes))
+	if memory != nil {
+		line("formats", "%s", formatShares(r.Formats))
+		line("image", "%s", byteSize(r.ImageBytes))
 	}
-	line("memory", "%s: images %s, %d x %s for %d tokens (%s a token, state %s)", byteSize(memory.TotalBytes),
-		byteSize(memory.ImageBytes), size.lanes, byteSize(memory.LaneBytes), context, byteSize(memory.TokenBytes), byteSize(memory.StateBytes))
+	if d := r.Draft; d != nil {
+		line("draft", "%s", draftLine(d))
+	}
+	if memory != nil {
+		line("memory", "%s: images %s, %d x %s for %d tokens (%s a token, state %s)", byteSize(memory.TotalBytes),
+			byteSize(memory.ImageBytes), memory.Lanes, byteSize(memory.LaneBytes), memory.Context,
+			byteSize(memory.TokenBytes), byteSize(memory.StateBytes))
+	}
 	for _, warning := range r.Warnings {
 		line("warning", "%s", warning)
 	}
 	return w.Flush()
+}
+
+func draftLine(d *check.Draft) string {
+	text := fmt.Sprintf("%d layers, reads target layers %v; ", d.Layers, d.Taps)
+	if d.Repo != "" {
+		return text + "from " + d.Repo
+	}
+	return text + fmt.Sprintf("file %s, image %s", byteSize(d.Bytes), byteSize(d.ImageBytes))
 }
 
 // formatShares lists formats by falling share.

@@ -58,11 +58,12 @@ type RoleFormats struct {
 
 // A Draft is the draft that was checked.
 type Draft struct {
-	Layers     int   `json:"layers"`
-	Block      int   `json:"block"`
-	Taps       []int `json:"taps"`
-	Bytes      int64 `json:"bytes"`
-	ImageBytes int64 `json:"image_bytes"`
+	Repo       string `json:"repo,omitempty"` // of the Hub
+	Layers     int    `json:"layers"`
+	Block      int    `json:"block"`
+	Taps       []int  `json:"taps"`
+	Bytes      int64  `json:"bytes,omitempty"`
+	ImageBytes int64  `json:"image_bytes,omitempty"` // of a draft on disk
 }
 
 // Model checks the model at path: a GGUF file, any part of a split one, or a directory that holds a GGUF target or a
@@ -88,6 +89,16 @@ func Model(path string, o Options) (*Report, error) {
 		if err := r.draft(o.Draft); err != nil {
 			return nil, fmt.Errorf("%s: %w", o.Draft, err)
 		}
+	}
+	return r, nil
+}
+
+// Plan reports what a plan says of a model whose files are elsewhere. The plan of a configuration has no tensors, and its
+// report no formats and no image.
+func Plan(p *planner.Plan, files []File) (*Report, error) {
+	r := &Report{VisionFormat: "none", Warnings: []string{}, Files: files, Plan: p}
+	if err := r.describe(); err != nil {
+		return nil, err
 	}
 	return r, nil
 }
@@ -250,11 +261,14 @@ func (r *Report) describe() error {
 	for _, f := range r.Files {
 		r.FileBytes += f.Bytes
 	}
-	r.Formats = map[string]int64{}
+	r.Formats, r.Roles = map[string]int64{}, []RoleFormats{}
 	for i := range p.Tensors {
 		t := &p.Tensors[i]
 		r.Formats[t.Type.String()] += stored(t)
 		r.role(t)
+	}
+	if len(p.Tensors) == 0 {
+		return nil
 	}
 	images, err := planner.PlanImages(p)
 	if err != nil {
