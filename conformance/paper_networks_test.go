@@ -334,9 +334,9 @@ func secondRecipes() map[string]fixtures.Recipe {
 		"blk.0.hc_attn_down.weight": dequant.BF16, "blk.0.hc_attn_up.weight": dequant.F16, "blk.1.hc_ffn_down.weight": dequant.F16,
 		"blk.1.hc_ffn_up.weight": dequant.BF16, "blk.3.indexer.q_proj.weight": dequant.F32,
 	}
-	mix := fixtures.Mixed(fixtures.LinearTypes()...).Except(small).Named(names)
 	all := map[string]fixtures.Recipe{}
 	for _, family := range []string{"tiny-qwen35", "tiny-qwen35moe", "tiny-qwen4exp", "tiny-flint"} {
+		mix := fixtures.Mixed(fixtures.LinearTypes()...).Except(small).Named(names)
 		all[family] = fixtures.Recipe{Family: family, Seed: 11, Formats: mix, Scaled: true}
 	}
 	all["tied"] = fixtures.Recipe{Family: "tiny-qwen35moe-tied", Seed: 12, Formats: fixtures.Uniform(dequant.Q8_0), Fused: true}
