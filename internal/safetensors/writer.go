@@ -97,15 +97,25 @@ func (w *Writer) WriteTo(out io.Writer) (int64, error) {
 		if err != nil {
 			break
 		}
-		t := &w.tensors[i]
-		var copied int64
-		copied, err = io.CopyN(out, t.data, t.End)
-		total += copied
-		if errors.Is(err, io.EOF) {
-			err = fmt.Errorf("tensor %s: its data ends after %d of %d bytes", t.Name, copied, t.End)
-		}
+		n, e := w.tensors[i].copy(out)
+		total, err = total+n, e
 	}
 	return total, err
+}
+
+// copy writes the tensor's data, which must be of its size.
+func (s *source) copy(out io.Writer) (int64, error) {
+	n, err := io.CopyN(out, s.data, s.End)
+	if errors.Is(err, io.EOF) {
+		return n, fmt.Errorf("tensor %s: its data ends after %d of %d bytes", s.Name, n, s.End)
+	}
+	if err != nil {
+		return n, err
+	}
+	if more, err := io.CopyN(io.Discard, s.data, 1); more > 0 || !errors.Is(err, io.EOF) {
+		return n, fmt.Errorf("tensor %s: its data goes on after %d bytes", s.Name, n)
+	}
+	return n, nil
 }
 
 // WriteFile writes the file and then puts it at path, whole or not at all.
