@@ -62,7 +62,9 @@ func newFake(t *testing.T) *fake {
 	mux.HandleFunc("GET /ready", f.serveReady)
 	mux.HandleFunc("GET /v1/models", f.guarded(f.serveModels))
 	mux.HandleFunc("POST /v1/chat/completions", f.guarded(f.serveCompletion))
-	f.Server = httptest.NewServer(mux)
+	f.Server = httptest.NewUnstartedServer(mux)
+	f.Config.SetKeepAlivesEnabled(false) // as the real one
+	f.Start()
 	t.Cleanup(f.Close)
 	return f
 }

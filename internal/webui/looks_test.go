@@ -46,58 +46,115 @@ func step(s [][]float64, k, v []float64, decay, beta float64) {
 - [ ] decode with a draft
 `
 
-// TestLooks shows a whole conversation at three widths in both themes, and holds what is seen to rules.
+// faults is a script that lists what is wrong with what can be seen: text whose contrast with what is behind it is less
+// than 4.5 to 1, or 3 to 1 for large text (WCAG 2.2, 1.4.3); things to press of less than 24 pixels (2.5.8); and whatever
+// makes the page wider than the screen (1.4.10).
+const faults = `
+function faults() {
+	const found = [];
+	const rgba = (s) => s.match(/[\d.]+/g).map(Number);
+	const luminance = (c) => {
+		const [r, g, b] = c.slice(0, 3).map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+		return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+	};
+	const behind = (e) => {
+		for (let n = e; n; n = n.parentElement) {
+			const c = rgba(getComputedStyle(n).backgroundColor);
+			if (c.length === 3 || c[3] === 1) return c;
+		}
+		throw new Error('nothing is behind ' + e.outerHTML);
+	};
+	const ratio = (a, b) => { const [x, y] = [luminance(a), luminance(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
+	const top = document.querySelector('dialog[open]') ?? document.body;
+	for (const e of top.querySelectorAll('*')) {
+		if (!e.checkVisibility({opacityProperty: true, visibilityProperty: true}) || e.closest('.unseen, svg')) continue;
+		const box = e.getBoundingClientRect(), style = getComputedStyle(e);
+		const says = [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+		if (says || e.placeholder) {
+			const color = rgba(e.placeholder ? getComputedStyle(e, '::placeholder').color : style.color);
+			const r = ratio(color, behind(e)), size = parseFloat(style.fontSize);
+			if (r < (size >= 24 ? 3 : 4.5)) found.push('contrast ' + r.toFixed(2) + ' of ' + (e.id || e.className || e.tagName) + ' ' + e.textContent.slice(0, 30));
+		}
+		if (e.matches('button, input:not([type=checkbox]), select, textarea, summary') && (box.width < 24 || box.height < 24)) {
+			found.push(box.width + ' by ' + box.height + ': ' + e.outerHTML.slice(0, 60));
+		}
+		if (box.right > innerWidth + 1 && !e.closest('pre, .scroll')) found.push('too wide: ' + e.outerHTML.slice(0, 80));
+	}
+	if (document.documentElement.scrollWidth > innerWidth) found.push('the page is ' + document.documentElement.scrollWidth + ' wide');
+	return found;
+}
+`
+
+// TestLooks shows the page in its states, at three widths and in both themes, and looks for faults. Whoever changes it
+// looks at the screenshots as well: SPLASH_SCREENSHOTS names a folder for them.
 func TestLooks(t *testing.T) {
-	f, p := open(t, view{})
-	draw := func(name string) {
-		p.eval(nil, `new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))`)
+	f, p := open(t, view{width: 1024, height: 768, still: true})
+	p.allow("status of 503")
+	p.eval(nil, faults)
+	look := func(name string) {
+		t.Helper()
+		var found []string
+		p.eval(&found, `new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(() => drawn(faults()))))`)
+		for _, fault := range found {
+			t.Errorf("%s: %s", name, fault)
+		}
 		p.screenshot(name)
 	}
-	draw("welcome")
+	look("welcome")
 	p.click("#open-settings")
-	draw("settings")
-	p.show(view{width: 360, height: 640, dark: true, mobile: true})
-	draw("settings-360-dark")
+	p.eval(nil, `document.querySelector('#settings details').open = true`)
+	look("settings")
+	p.show(view{width: 360, height: 640, dark: true, mobile: true, still: true})
+	look("settings-360-dark")
 	p.key("Escape", 0)
-	draw("welcome-360-dark")
-	p.show(view{width: 768, height: 900})
+	look("welcome-360-dark")
+	p.show(view{width: 768, height: 900, still: true})
+
 	l := newLive()
 	f.answers(l.serve)
 	p.ask("How?")
 	l.send(role, reasoning("Let me think about **this**.\n\n- one\n- two"))
 	p.wait(`document.querySelector('.reasoning .prose li')`)
 	p.click(".reasoning summary")
-	draw("thinking")
+	look("thinking")
 	l.send(content("Some words with `code` and **strong te"))
 	p.wait(`document.querySelector('.content strong')`)
-	draw("answering")
+	look("answering")
 	p.key("Escape", 0)
+	<-l.gone
 	p.done(2)
-	draw("stopped")
+	p.click(".edit")
+	look("editing")
+	p.key("Escape", 0)
 	p.click("#new")
-	draw("cleared")
+	p.wait(`!document.getElementById('notice').hidden`)
+	look("cleared")
+
 	f.answers(
 		stream(role, reasoning("The user asks how the state works. I should "), reasoning("be brief."), content(sample), finish("stop")),
-		stream(role, reasoning("I need the weather."), call(0, "call_1_0", "get_weather", `{"city":"Zürich","days":[1,2,3],"units":{"temperature":"C"}}`), finish("tool_calls")),
-		refuse(503, "frontend_overloaded", "frontend request capacity is exhausted"),
+		stream(role, reasoning("I need the weather."), call(0, "call_1_0", "get_weather", `{"city":"Zürich","units":{"temperature":"C"}}`), finish("tool_calls")),
 	)
-	p.allow("status of 503")
 	p.ask("How does the state of a Gated DeltaNet layer work?\nShow me code.")
 	p.done(2)
 	p.ask("And the weather?")
 	p.done(4)
-	p.ask("Thanks")
-	p.done(6)
 	for _, width := range []int{360, 768, 1440} {
-		for _, theme := range []string{"light", "dark"} {
-			p.show(view{width: width, height: 900, dark: theme == "dark", mobile: width == 360})
-			for _, at := range []string{"top", "end"} {
-				p.eval(nil, `(async () => {
-					scrollTo(0, $0 === 'top' ? 0 : document.documentElement.scrollHeight);
-					await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
-				})()`, at)
-				p.screenshot(fmt.Sprintf("%d-%s-%s", width, theme, at))
-			}
+		everywhere(p, look, "conversation", width)
+	}
+	f.answers(refuse(503, "frontend_overloaded", "frontend request capacity is exhausted"))
+	p.ask("Thanks. And a_word_that_is_much_longer_than_any_line_of_a_small_screen_could_ever_be_so_that_it_has_to_be_broken?")
+	p.done(6)
+	everywhere(p, look, "problem", 360)
+}
+
+// everywhere looks at the top and the end of the page in each theme.
+func everywhere(p *tab, look func(name string), name string, width int) {
+	p.t.Helper()
+	for _, theme := range []string{"light", "dark"} {
+		p.show(view{width: width, height: 900, dark: theme == "dark", mobile: width == 360, still: true})
+		for _, end := range []string{"top", "end"} {
+			p.eval(nil, `scrollTo(0, $0 === 'top' ? 0 : document.documentElement.scrollHeight)`, end)
+			look(fmt.Sprintf("%s-%d-%s-%s", name, width, theme, end))
 		}
 	}
 }
