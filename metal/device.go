@@ -1,0 +1,279 @@
+//go:build cgo
+
+package metal
+
+/*
+#include <stdlib.h>
+#include "bridge.h"
+
+static char *open_device(const splash_bridge *b, splash_device **d, char **name) { return b->open(d, name); }
+static void close_device(const splash_bridge *b, splash_device *d) { b->close(d); }
+static char *compile_source(const splash_bridge *b, splash_device *d, const char *name, const char *source) {
+	return b->compile(d, name, source);
+}
+static char *find_kernel(const splash_bridge *b, splash_device *d, const char *name, splash_kernel **k) {
+	return b->kernel(d, name, k);
+}
+static char *new_buffer(const splash_bridge *b, splash_device *d, uint64_t size, splash_buffer **out) {
+	return b->buffer(d, size, out);
+}
+static char *wrap_memory(const splash_bridge *b, splash_device *d, const void *p, uint64_t size, splash_buffer **out) {
+	return b->wrap(d, p, size, out);
+}
+static void *buffer_contents(const splash_bridge *b, splash_buffer *x) { return b->contents(x); }
+static void free_buffer(const splash_bridge *b, splash_device *d, splash_buffer *x) { b->free_buffer(d, x); }
+static char *run_dispatches(const splash_bridge *b, splash_device *d, const splash_dispatch *x, size_t n) {
+	char *error = b->encode(d, x, n);
+	return error != NULL ? error : b->commit(d);
+}
+static char *wait_device(const splash_bridge *b, splash_device *d) { return b->wait(d); }
+static void read_counters(const splash_bridge *b, splash_device *d, splash_counters *out) { b->counters(d, out); }
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"unsafe"
+)
+
+// A Device runs kernels. It is used by one goroutine at a time.
+type Device struct {
+	// Name says what it is: "Apple M4 Max", "host, 8 threads".
+	Name string
+
+	table   *C.splash_bridge
+	handle  *C.splash_device
+	kernels map[string]*Kernel
+}
+
+// Devices names the kinds of devices that this build can open, the preferred first: "metal" is the GPU of a Mac, "host" the
+// CPU, "checked" the CPU with every memory access of the kernels checked.
+func Devices() []string {
+	var names []string
+	for _, b := range bridges {
+		names = append(names, b.kind)
+	}
+	return names
+}
+
+// A bridge is a device's table of calls.
+type bridge struct {
+	kind  string
+	table func() unsafe.Pointer
+}
+
+// Open opens the device of a kind and compiles the kernels.
+func Open(kind string) (*Device, error) {
+	at := slices.IndexFunc(bridges, func(b bridge) bool { return b.kind == kind })
+	if at < 0 {
+		return nil, fmt.Errorf("metal: no device %q in this build; it has %s", kind, orNone(Devices()))
+	}
+	d := &Device{table: (*C.splash_bridge)(bridges[at].table()), kernels: make(map[string]*Kernel)}
+	var name *C.char
+	if err := take(C.open_device(d.table, &d.handle, &name)); err != nil {
+		return nil, fmt.Errorf("metal: open %s: %w", kind, err)
+	}
+	d.Name = C.GoString(name)
+	C.free(unsafe.Pointer(name))
+	if err := d.compile(); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func orNone(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// compile gives the device every kernel source, its includes in place.
+func (d *Device) compile() error {
+	all, err := sources()
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		name, text := C.CString(s.name), C.CString(s.text)
+		err := take(C.compile_source(d.table, d.handle, name, text))
+		C.free(unsafe.Pointer(name))
+		C.free(unsafe.Pointer(text))
+		if err != nil {
+			return fmt.Errorf("metal: compile %s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// take makes an error of a text that is the caller's.
+func take(text *C.char) error {
+	if text == nil {
+		return nil
+	}
+	defer C.free(unsafe.Pointer(text))
+	return errors.New(C.GoString(text))
+}
+
+// Close waits for the device's work and lets go of it. Its buffers are freed before.
+func (d *Device) Close() {
+	C.close_device(d.table, d.handle)
+	d.handle = nil
+}
+
+// A Kernel is a compiled kernel.
+type Kernel struct {
+	Name   string
+	handle *C.splash_kernel
+}
+
+// Kernel returns the kernel of that name.
+func (d *Device) Kernel(name string) (*Kernel, error) {
+	if k := d.kernels[name]; k != nil {
+		return k, nil
+	}
+	k := &Kernel{Name: name}
+	text := C.CString(name)
+	defer C.free(unsafe.Pointer(text))
+	if err := take(C.find_kernel(d.table, d.handle, text, &k.handle)); err != nil {
+		return nil, fmt.Errorf("metal: %w", err)
+	}
+	d.kernels[name] = k
+	return k, nil
+}
+
+// A Buffer is memory that the CPU and the device share.
+type Buffer struct {
+	device *Device
+	handle *C.splash_buffer
+	bytes  []byte
+	pin    runtime.Pinner
+}
+
+// NewBuffer allocates size bytes, which hold anything.
+func (d *Device) NewBuffer(size int) (*Buffer, error) {
+	if size <= 0 {
+		return nil, fmt.Errorf("metal: a buffer of %d bytes", size)
+	}
+	b := &Buffer{device: d}
+	if err := take(C.new_buffer(d.table, d.handle, C.uint64_t(size), &b.handle)); err != nil {
+		return nil, fmt.Errorf("metal: %w", err)
+	}
+	b.bytes = unsafe.Slice((*byte)(C.buffer_contents(d.table, b.handle)), size)
+	return b, nil
+}
+
+// Wrap makes a buffer of memory that stays the caller's, without a copy. It begins on a page, is kept until Free, and
+// kernels only read it.
+func (d *Device) Wrap(memory []byte) (*Buffer, error) {
+	if len(memory) == 0 {
+		return nil, errors.New("metal: a buffer of 0 bytes")
+	}
+	b := &Buffer{device: d, bytes: memory}
+	b.pin.Pin(&memory[0])
+	err := take(C.wrap_memory(d.table, d.handle, unsafe.Pointer(&memory[0]), C.uint64_t(len(memory)), &b.handle))
+	if err != nil {
+		b.pin.Unpin()
+		return nil, fmt.Errorf("metal: %w", err)
+	}
+	return b, nil
+}
+
+// Free gives the memory back. No work that uses it may be under way.
+func (b *Buffer) Free() {
+	C.free_buffer(b.device.table, b.device.handle, b.handle)
+	b.pin.Unpin()
+	b.handle, b.bytes = nil, nil
+}
+
+// Size is the buffer's bytes.
+func (b *Buffer) Size() int { return len(b.bytes) }
+
+// view is a buffer's memory as values of a type of C's.
+func view[T any](b *Buffer) []T {
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b.bytes))), len(b.bytes)/int(sizeOf[T]()))
+}
+
+// A binding is a buffer from a byte on.
+type binding struct {
+	buffer *Buffer
+	offset int64
+}
+
+func (b *Buffer) from(offset int64) binding { return binding{b, offset} }
+
+// A grid is how many threadgroups a dispatch has, of how many threads, with how much memory in bytes.
+type grid struct {
+	x, y, z         int
+	threads, shared int
+}
+
+// Commands are dispatches in order. They are recorded once and run any number of times, in memory of their own.
+type Commands struct{ list []C.splash_dispatch }
+
+// Reset forgets the dispatches and keeps the memory.
+func (c *Commands) Reset() { c.list = c.list[:0] }
+
+// Len is the number of dispatches.
+func (c *Commands) Len() int { return len(c.list) }
+
+// add records a run of a kernel. P is the structure of its parameters.
+func add[P any](c *Commands, k *Kernel, g grid, params P, bindings ...binding) {
+	if len(c.list) == cap(c.list) {
+		c.list = slices.Grow(c.list, 64)
+	}
+	c.list = c.list[:len(c.list)+1]
+	x := &c.list[len(c.list)-1]
+	x.kernel = k.handle
+	for i, b := range bindings {
+		x.bindings[i] = C.splash_binding{buffer: b.buffer.handle, offset: C.uint64_t(b.offset)}
+	}
+	x.buffers = C.uint32_t(len(bindings))
+	x.params_size = C.uint32_t(unsafe.Sizeof(params))
+	*(*P)(unsafe.Pointer(&x.params)) = params
+	x.groups = [3]C.uint32_t{C.uint32_t(g.x), C.uint32_t(g.y), C.uint32_t(max(1, g.z))}
+	x.threads, x.shared = C.uint32_t(g.threads), C.uint32_t(g.shared)
+}
+
+// Run starts the commands, which may go on after it returns. Commands run one after another.
+func (d *Device) Run(c *Commands) error {
+	if len(c.list) == 0 {
+		return nil
+	}
+	if err := take(C.run_dispatches(d.table, d.handle, unsafe.SliceData(c.list), C.size_t(len(c.list)))); err != nil {
+		return fmt.Errorf("metal: %w", err)
+	}
+	return nil
+}
+
+// Wait returns when all that was run is done, with the first error of it.
+func (d *Device) Wait() error {
+	if err := take(C.wait_device(d.table, d.handle)); err != nil {
+		return fmt.Errorf("metal: %w", err)
+	}
+	return nil
+}
+
+// Counters are a device's sums since it was opened, and the memory it holds now.
+type Counters struct {
+	Dispatches, Commits uint64
+	Buffers, Wrapped    int64   // bytes
+	Seconds             float64 // of the device's work
+}
+
+// Counters reads the device's counters.
+func (d *Device) Counters() Counters {
+	var c C.splash_counters
+	C.read_counters(d.table, d.handle, &c)
+	return Counters{
+		Dispatches: uint64(c.dispatches), Commits: uint64(c.commits), Buffers: int64(c.buffer_bytes),
+		Wrapped: int64(c.wrapped_bytes), Seconds: float64(c.seconds),
+	}
+}
+
+func sizeOf[T any]() uintptr { return unsafe.Sizeof(*new(T)) }

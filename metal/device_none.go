@@ -1,0 +1,6 @@
+//go:build cgo && !(linux && amd64)
+
+package metal
+
+// No kernel is compiled for this system.
+var bridges []bridge

@@ -1,0 +1,286 @@
+// A threadgroup on the host: its lanes are fibers of one thread of the CPU, run in turn until they meet.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "../bridge.h"
+
+namespace splash_host { namespace {
+
+Kernel *kernels;
+
+enum State : uint8_t { Ready, AtSimd, AtGroup, Done };
+enum Op : uint8_t { Nothing, Order, Sum, Max, Multiply };
+
+constexpr size_t stackBytes = 64 << 10;
+constexpr int simdLanes = 32;
+
+struct Fiber {
+	void *sp;
+	char *stack; // its lowest byte, above a guard page
+	State state;
+	Op op;
+	bool memory;
+	float value;
+	float *d;
+	const float *a, *b, *c;
+};
+
+struct Range {
+	const char *base;
+	uint64_t size;
+};
+
+// A word of threadgroup memory as the checks see it. Lanes are counted from 1.
+struct Word {
+	uint64_t group; // in which it was written
+	uint64_t written, read; // intervals between barriers of the threadgroup
+	uint32_t writtenSimd, readSimd; // and of the SIMD-group
+	uint16_t writer, reader, other;
+};
+
+// A Worker runs threadgroups of one dispatch after another on one thread.
+struct Worker {
+	Fiber fibers[SPLASH_THREADS];
+	int stacks; // fibers that have one
+	Fiber main;
+	int current;
+	bool inside; // a lane is running
+	bool failed;
+	char error[512];
+
+	const Kernel *running;
+	Call call;
+	metal::uint3 group;
+	Range bound[SPLASH_BUFFERS];
+	alignas(64) unsigned char shared[SPLASH_SHARED];
+	uint32_t sharedBytes;
+
+	uint64_t serial, interval;
+	uint32_t simdInterval[SPLASH_THREADS / simdLanes];
+	Word words[SPLASH_SHARED / 4];
+};
+
+thread_local Worker *worker;
+
+// switchFiber keeps the registers that a callee keeps, and goes on where `to` was left.
+__attribute__((naked, noinline)) void switchFiber(void **, void *) {
+	asm("pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
+	    "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
+	    "popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n ret\n");
+}
+SPLASH_UNCHECKED inline void switchTo(Fiber &from, Fiber &to) { switchFiber(&from.sp, to.sp); }
+
+// leave gives the thread back to the loop of runGroup.
+SPLASH_UNCHECKED void leave(Worker *w) {
+	w->inside = false;
+	switchTo(w->fibers[w->current], w->main);
+	w->inside = true;
+}
+
+// fail ends the threadgroup with an error. The lanes' stacks are left as they are: kernels own nothing.
+SPLASH_UNCHECKED __attribute__((format(printf, 2, 3))) void fail(Worker *w, const char *format, ...) {
+	if (!w->failed) {
+		int n = snprintf(w->error, sizeof w->error, "kernel %s, threadgroup %u %u %u: ", w->running->name, w->group.x,
+		                 w->group.y, w->group.z);
+		va_list args;
+		va_start(args, format);
+		vsnprintf(w->error + n, sizeof w->error - n, format, args);
+		va_end(args);
+	}
+	w->failed = true;
+}
+
+SPLASH_UNCHECKED void laneMain() {
+	Worker *w = worker;
+	w->inside = true;
+	Call call = w->call;
+	call.index = unsigned(w->current);
+	call.simd = call.index / simdLanes;
+	call.lane = call.index % simdLanes;
+	w->running->call(w->running->function, call);
+	w->inside = false;
+	w->fibers[w->current].state = Done;
+	for (;;) leave(w);
+}
+
+SPLASH_UNCHECKED void prepare(Worker *w, int i) {
+	Fiber &f = w->fibers[i];
+	f.state = Ready;
+	void **top = reinterpret_cast<void **>(f.stack + stackBytes);
+	*--top = nullptr; // keeps the stack aligned as after a call
+	*--top = reinterpret_cast<void *>(laneMain);
+	for (int r = 0; r < 6; r++) *--top = nullptr;
+	f.sp = top;
+}
+
+void giveStacks(Worker *w, int n) {
+	size_t page = size_t(sysconf(_SC_PAGESIZE));
+	for (; w->stacks < n; w->stacks++) {
+		void *p = mmap(nullptr, page + stackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (p == MAP_FAILED || mprotect(p, page, PROT_NONE) != 0) {
+			fail(w, "no memory for the stacks of %d threads", n);
+			return;
+		}
+		w->fibers[w->stacks].stack = static_cast<char *>(p) + page;
+	}
+}
+
+SPLASH_UNCHECKED void meet(State s, Op op, bool memory) {
+	Worker *w = worker;
+	Fiber &f = w->fibers[w->current];
+	f.state = s;
+	f.op = op;
+	f.memory = memory;
+	leave(w);
+}
+
+SPLASH_UNCHECKED void meet_group(bool memory) { meet(AtGroup, Nothing, memory); }
+SPLASH_UNCHECKED void meet_simd(bool memory) { meet(AtSimd, memory ? Order : Nothing, memory); }
+
+SPLASH_UNCHECKED float reduce(Op op, float x) {
+	Fiber &f = worker->fibers[worker->current];
+	f.value = x;
+	meet(AtSimd, op, false);
+	return f.value;
+}
+SPLASH_UNCHECKED float reduce_sum(float x) { return reduce(Sum, x); }
+SPLASH_UNCHECKED float reduce_max(float x) { return reduce(Max, x); }
+
+SPLASH_UNCHECKED void multiply(float *d, const float *a, const float *b, const float *c) {
+	Fiber &f = worker->fibers[worker->current];
+	f.d = d, f.a = a, f.b = b, f.c = c;
+	meet(AtSimd, Multiply, false);
+}
+
+SPLASH_UNCHECKED int lane() { return worker->current % simdLanes; }
+
+SPLASH_UNCHECKED void combineReduce(Fiber *f, Op op) {
+	float v[simdLanes], t[simdLanes];
+	for (int i = 0; i < simdLanes; i++) v[i] = f[i].value;
+	for (int bit = 1; bit < simdLanes; bit *= 2) {
+		memcpy(t, v, sizeof v);
+		for (int i = 0; i < simdLanes; i++) v[i] = op == Sum ? t[i] + t[i ^ bit] : (t[i] < t[i ^ bit] ? t[i ^ bit] : t[i]);
+	}
+	for (int i = 0; i < simdLanes; i++) f[i].value = v[i];
+}
+
+SPLASH_UNCHECKED void combineMultiply(Fiber *f) {
+	float a[8][8], b[8][8], d[8][8];
+	for (int i = 0; i < simdLanes; i++) {
+		int r = metal::matrix_row(i), c = metal::matrix_col(i);
+		memcpy(&a[r][c], f[i].a, 8);
+		memcpy(&b[r][c], f[i].b, 8);
+		memcpy(&d[r][c], f[i].c, 8);
+	}
+	for (int r = 0; r < 8; r++)
+		for (int k = 0; k < 8; k++)
+			for (int c = 0; c < 8; c++) d[r][c] += a[r][k] * b[k][c];
+	for (int i = 0; i < simdLanes; i++) memcpy(f[i].d, &d[metal::matrix_row(i)][metal::matrix_col(i)], 8);
+}
+
+const char *const opNames[] = {"simdgroup_barrier(mem_none)", "simdgroup_barrier", "simd_sum", "simd_max",
+                               "simdgroup_multiply_accumulate"};
+
+// runSimd runs the lanes of a SIMD-group until all of them wait for the threadgroup or are done.
+SPLASH_UNCHECKED void runSimd(Worker *w, int first) {
+	for (;;) {
+		Fiber *f = w->fibers + first;
+		for (int i = 0; i < simdLanes && !w->failed; i++) {
+			if (f[i].state == Ready) {
+				w->current = first + i;
+				switchTo(w->main, f[i]);
+			}
+		}
+		if (w->failed) return;
+		int waiting = 0;
+		for (int i = 0; i < simdLanes; i++) waiting += f[i].state == AtSimd;
+		if (waiting == 0) return;
+		for (int i = 0; i < simdLanes; i++) {
+			if (waiting != simdLanes || f[i].op != f[0].op) {
+				int at = 0;
+				while (f[at].state != AtSimd) at++;
+				fail(w, "the lanes of SIMD-group %d part: lane %d is at %s, lane %d is not", first / simdLanes, at,
+				     opNames[f[at].op], waiting != simdLanes && f[i].state == AtSimd ? waiting % simdLanes : i);
+				return;
+			}
+		}
+		switch (f[0].op) {
+		case Order: w->simdInterval[first / simdLanes]++; break;
+		case Sum:
+		case Max: combineReduce(f, f[0].op); break;
+		case Multiply: combineMultiply(f); break;
+		case Nothing: break;
+		}
+		for (int i = 0; i < simdLanes; i++) f[i].state = Ready;
+	}
+}
+
+// runGroup runs one threadgroup of the worker's dispatch.
+SPLASH_UNCHECKED void runGroup(Worker *w, int threads) {
+	w->serial++;
+	w->interval++;
+	// What no thread wrote is NaN.
+	memset(w->shared, 0xff, w->sharedBytes);
+	for (int i = 0; i < threads; i++) prepare(w, i);
+	for (;;) {
+		for (int first = 0; first < threads && !w->failed; first += simdLanes) runSimd(w, first);
+		if (w->failed) return;
+		int done = 0;
+		bool memory = true;
+		for (int i = 0; i < threads; i++) {
+			done += w->fibers[i].state == Done;
+			memory = memory && w->fibers[i].memory;
+		}
+		if (done == threads) return;
+		if (done != 0) {
+			fail(w, "%d of %d threads ended before a threadgroup_barrier that the others wait at", done, threads);
+			return;
+		}
+		if (memory) w->interval++;
+		for (int i = 0; i < threads; i++) w->fibers[i].state = Ready;
+	}
+}
+
+template <class F, class P, class... B, size_t... I>
+SPLASH_UNCHECKED void apply(F f, const P &params, const Call &c, std::index_sequence<I...>, std::tuple<B...> *) {
+	f(static_cast<B>(c.buffers[I])..., params, *c.group, c.index, c.simd, c.lane, c.shared);
+}
+
+template <class T, class... A> struct Split;
+
+// Split parts a kernel's arguments into buffers and parameters.
+template <class... B, class P, class... Rest> struct Split<std::tuple<B...>, const P &, Rest...> {
+	typedef std::tuple<B...> Buffers;
+	typedef P Params;
+};
+template <class... B, class T, class... Rest> struct Split<std::tuple<B...>, T *, Rest...>
+    : Split<std::tuple<B..., T *>, Rest...> {};
+
+template <class... A> Register::Register(const char *name, void (*f)(A...)) {
+	typedef Split<std::tuple<>, A...> S;
+	typedef typename S::Buffers Buffers;
+	constexpr size_t buffers = std::tuple_size<Buffers>::value;
+	static_assert(buffers <= SPLASH_BUFFERS && sizeof(typename S::Params) <= SPLASH_PARAMS, "a dispatch has room for it");
+	entry.name = name;
+	entry.function = reinterpret_cast<void (*)()>(f);
+	entry.call = [](void (*function)(), const Call &c) {
+		apply(reinterpret_cast<void (*)(A...)>(function), *static_cast<const typename S::Params *>(c.params), c,
+		      std::make_index_sequence<buffers>{}, static_cast<Buffers *>(nullptr));
+	};
+	entry.buffers = buffers;
+	entry.params_size = sizeof(typename S::Params);
+	entry.next = kernels;
+	kernels = &entry;
+}
+
+} } // namespace splash_host

@@ -1,0 +1,10 @@
+// Every source of kernels, as the host compiles it.
+#define SPLASH_QUALIFIERS "../host/qualifiers.h"
+namespace splash_kernels { namespace {
+#include "../kernels/attention.metal"
+#include "../kernels/conv.metal"
+#include "../kernels/gdn.metal"
+#include "../kernels/norm.metal"
+#include "../kernels/project.metal"
+#include "../kernels/rows.metal"
+} } // namespace splash_kernels

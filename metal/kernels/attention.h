@@ -1,0 +1,29 @@
+#ifndef SPLASH_ATTENTION_H
+#define SPLASH_ATTENTION_H
+#include "params.h"
+
+// Tokens of a page of keys and values. A page is [KV heads][pageTokens][dim], BF16; a lane's pages are named by its row of
+// the table, [lanes][tablePages].
+enum { pageTokens = 32 };
+
+typedef struct {
+	unsigned heads, kvHeads, dim;
+	unsigned pairs; // that are rotated
+	unsigned gated; // the query projection has a gate behind each head
+	unsigned qNorm, kNorm;
+	unsigned tablePages;
+	float epsilon;
+} PrepareParams;
+SPLASH_SIZE(PrepareParams, 36);
+
+typedef struct {
+	unsigned heads, kvHeads, dim;
+	unsigned gated;
+	unsigned sinks;
+	unsigned window; // tokens seen; 0: all
+	unsigned tablePages;
+	float scale;
+} AttentionParams;
+SPLASH_SIZE(AttentionParams, 32);
+
+#endif

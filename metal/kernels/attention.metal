@@ -1,0 +1,113 @@
+#include "prelude.h"
+#include "math.h"
+#include "attention.h"
+
+constant uint attentionGroups = 4; // SIMD-groups that share a head's keys
+constant uint laneDims = 8;        // elements of a head that a lane holds at most
+
+// Where token index of a KV head stands in its cache.
+inline ulong cacheAt(device const uint *table, uint tablePages, uint lane, uint kvHeads, uint dim, uint index, uint head) {
+	uint page = table[lane * tablePages + index / pageTokens];
+	return ((ulong(page) * kvHeads + head) * pageTokens + index % pageTokens) * dim;
+}
+
+// Queries and keys, normalized and rotated; keys and values stored as BF16. Queries stay where they are. Pair i of a head is
+// its elements i and i + pairs, its angle the F32 product of the place and freq_i; the places of pairs alternate over t, h, w
+// (oracle/rope.go). Grid: heads + 2 KV heads, rows. Threads: 32.
+kernel void attention_prepare(device float *q [[buffer(0)]], device const float *k [[buffer(1)]],
+                              device const float *v [[buffer(2)]], device const float *qNorm [[buffer(3)]],
+                              device const float *kNorm [[buffer(4)]], device const float *freq [[buffer(5)]],
+                              device const Row *rows [[buffer(6)]], device const uint *table [[buffer(7)]],
+                              device bfloat *keys [[buffer(8)]], device bfloat *values [[buffer(9)]],
+                              constant PrepareParams &p [[buffer(10)]], THREADS) {
+	const Row row = rows[group.y];
+	if (group.x >= p.heads + p.kvHeads) {
+		const uint head = group.x - p.heads - p.kvHeads;
+		device bfloat *to = values + cacheAt(table, p.tablePages, row.lane, p.kvHeads, p.dim, row.index, head);
+		device const float *from = v + (ulong(group.y) * p.kvHeads + head) * p.dim;
+		for (uint i = lane; i < p.dim; i += 32) to[i] = bfloat(from[i]);
+		return;
+	}
+	const bool query = group.x < p.heads;
+	const uint head = query ? group.x : group.x - p.heads;
+	const uint stride = query && p.gated != 0 ? 2 * p.dim : p.dim;
+	device const float *x = query ? q + (ulong(group.y) * p.heads + head) * stride : k + (ulong(group.y) * p.kvHeads + head) * stride;
+	device const float *w = query ? qNorm : kNorm;
+	const bool normalize = (query ? p.qNorm : p.kNorm) != 0;
+	float inv = 1;
+	if (normalize) {
+		float sum = 0;
+		for (uint i = lane; i < p.dim; i += 32) sum += x[i] * x[i];
+		inv = 1 / precise::sqrt(simd_sum(sum) / float(p.dim) + p.epsilon);
+	}
+	const ulong at = query ? 0 : cacheAt(table, p.tablePages, row.lane, p.kvHeads, p.dim, row.index, head);
+	device float *out = q + (ulong(group.y) * p.heads + head) * stride;
+	for (uint i = lane; i < p.dim; i += 32) {
+		if (i >= p.pairs && i < 2 * p.pairs) continue; // with its partner
+		float a = x[i] * inv * (normalize ? w[i] : 1.0f);
+		if (i < p.pairs) {
+			const uint j = i + p.pairs;
+			float b = x[j] * inv * (normalize ? w[j] : 1.0f);
+			float angle = float(i % 3 == 0 ? row.t : i % 3 == 1 ? row.h : row.w) * freq[i];
+			float c = precise::cos(angle), s = precise::sin(angle), turned = b * c + a * s;
+			a = a * c - b * s;
+			if (query) out[j] = turned;
+			else keys[at + j] = bfloat(turned);
+		}
+		if (query) out[i] = a;
+		else keys[at + i] = bfloat(a);
+	}
+}
+KERNEL(attention_prepare);
+
+// Causal attention of one head of one row a threadgroup, over the stored keys of the row's window: softmax of q . k scale,
+// with the head's sink, in one pass whose sums are rescaled when the maximum grows; then the gate. The SIMD-groups share the
+// keys. Grid: heads, rows. Threads: 128. Threadgroup memory: 4 (dim + 2) floats (oracle/attention.go).
+kernel void attention(device const float *q [[buffer(0)]], device const Row *rows [[buffer(1)]],
+                      device const uint *table [[buffer(2)]], device const bfloat *keys [[buffer(3)]],
+                      device const bfloat *values [[buffer(4)]], device const float *sinks [[buffer(5)]],
+                      device float *dst [[buffer(6)]], constant AttentionParams &p [[buffer(7)]], THREADS) {
+	threadgroup float *parts = (threadgroup float *)shared; // of each SIMD-group: maximum, sum, dim values
+	const Row row = rows[group.y];
+	const uint kvHead = group.x / (p.heads / p.kvHeads), per = p.dim / 32;
+	device const float *in = q + (ulong(group.y) * p.heads + group.x) * (p.gated != 0 ? 2 * p.dim : p.dim);
+	float query[laneDims], sum[laneDims];
+	for (uint i = 0; i < per; i++) {
+		query[i] = in[i * 32 + lane] * p.scale;
+		sum[i] = 0;
+	}
+	// A finite least score, so that no difference of two is not a number.
+	float top = -3.0e38f, total = 0;
+	const uint first = p.window != 0 && row.index + 1 > p.window ? row.index + 1 - p.window : 0;
+	for (uint t = first + simd; t <= row.index; t += attentionGroups) {
+		const ulong at = cacheAt(table, p.tablePages, row.lane, p.kvHeads, p.dim, t, kvHead);
+		float score = 0;
+		for (uint i = 0; i < per; i++) score += query[i] * float(keys[at + i * 32 + lane]);
+		score = simd_sum(score);
+		const float now = max(top, score), scale = precise::exp(top - now), weight = precise::exp(score - now);
+		for (uint i = 0; i < per; i++) sum[i] = sum[i] * scale + weight * float(values[at + i * 32 + lane]);
+		total = total * scale + weight;
+		top = now;
+	}
+	threadgroup float *mine = parts + simd * (p.dim + 2);
+	if (lane == 0) {
+		mine[0] = top;
+		mine[1] = total;
+	}
+	for (uint i = 0; i < per; i++) mine[2 + i * 32 + lane] = sum[i];
+	threadgroup_barrier(mem_flags::mem_threadgroup);
+	top = p.sinks != 0 ? sinks[group.x] : -3.0e38f;
+	for (uint s = 0; s < attentionGroups; s++) top = max(top, parts[s * (p.dim + 2)]);
+	total = p.sinks != 0 ? precise::exp(sinks[group.x] - top) : 0.0f;
+	for (uint s = 0; s < attentionGroups; s++)
+		total += parts[s * (p.dim + 2) + 1] * precise::exp(parts[s * (p.dim + 2)] - top);
+	for (uint i = index; i < p.dim; i += 32 * attentionGroups) {
+		float o = 0;
+		for (uint s = 0; s < attentionGroups; s++)
+			o += parts[s * (p.dim + 2) + 2 + i] * precise::exp(parts[s * (p.dim + 2)] - top);
+		o = o / total;
+		if (p.gated != 0) o *= sigmoid(in[p.dim + i]);
+		dst[(ulong(group.y) * p.heads + group.x) * p.dim + i] = o;
+	}
+}
+KERNEL(attention);

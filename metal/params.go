@@ -1,0 +1,45 @@
+//go:build cgo
+
+package metal
+
+/*
+#include "kernels/attention.h"
+#include "kernels/conv.h"
+#include "kernels/gdn.h"
+#include "kernels/norm.h"
+#include "kernels/project.h"
+#include "kernels/rows.h"
+*/
+import "C"
+
+// The structures that kernels read, from the very headers that they include.
+type (
+	rowInfo         = C.Row
+	segmentInfo     = C.Segment
+	normParams      = C.NormParams
+	gatedNormParams = C.GatedNormParams
+	projectParams   = C.ProjectParams
+	gatherParams    = C.GatherParams
+	copyParams      = C.CopyParams
+	prepareParams   = C.PrepareParams
+	attentionParams = C.AttentionParams
+	convParams      = C.ConvParams
+	gdnParams       = C.GDNParams
+
+	cUint = C.uint
+	cInt  = C.int
+)
+
+const (
+	pageTokens = C.pageTokens
+	convKept   = C.convKept
+	convTaps   = C.convTaps
+	gdnDim     = C.gdnDim
+	gdnKept    = C.gdnKept
+	gdnUpdate  = C.gdnUpdate
+
+	epilogueStore    = C.EpilogueStore
+	epilogueAdd      = C.EpilogueAdd
+	epilogueSiLU     = C.EpilogueSiLU
+	epilogueMultiply = C.EpilogueMultiply
+)
