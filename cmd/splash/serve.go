@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -268,11 +269,15 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer t.Close()
+	thinking, err := server.LoadThinkingKey(filepath.Join(install.DataDir(os.Getenv), "thinking.key"))
+	if err != nil {
+		return err
+	}
 	e := engine.New(t.Network, t.Engine)
 	defer e.Close()
 	h, err := server.New(s.served(t, e), server.Options{
 		Host: s.host, Access: server.Access{Hosts: s.hosts, Origins: s.origins, Key: s.key}, Aliases: s.aliases, Announce: s.announce,
-		Effort: s.effort, MaxBody: int64(s.body), Timeout: time.Duration(s.timeout), Queue: s.queue, Console: console,
+		Effort: s.effort, MaxBody: int64(s.body), Timeout: time.Duration(s.timeout), Queue: s.queue, Console: console, Thinking: thinking,
 	})
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"splash/internal/chat"
 	"splash/internal/chat/ojson"
@@ -18,7 +19,7 @@ func (x *exchange) message(body *ojson.Object) error {
 	if err := x.converse(g, c.conversation); err != nil {
 		return err
 	}
-	return x.generate(g, &messageWriter{writer: newWriter(x, g), omit: c.omit})
+	return x.generate(g, &messageWriter{writer: newWriter(x, g), omit: c.omit, key: x.s.o.Thinking})
 }
 
 // countTokens answers POST /v1/messages/count_tokens.
@@ -78,7 +79,7 @@ func (x *exchange) messageConversation(f *fields, g *generation) (c messageConve
 	g.tools = f.messageTools()
 	format := f.thinking(&c)
 	if f.err == nil {
-		c.messages, err = parseMessages(f.o)
+		c.messages, err = parseMessages(f.o, x.s.o.Thinking)
 		if err != nil {
 			return c, err
 		}
@@ -247,8 +248,9 @@ func (f *fields) messageChoice(t *toolUse) {
 	}
 }
 
-// parseMessages gives a request's system text and messages the shape of package chat.
-func parseMessages(body *ojson.Object) ([]chat.Message, error) {
+// parseMessages gives a request's system text and messages the shape of package chat. Reasoning that key hid is in its place
+// again.
+func parseMessages(body *ojson.Object, key *ThinkingKey) ([]chat.Message, error) {
 	var out []chat.Message
 	if v := body.Value("system"); v != nil {
 		text, err := systemText(v)
@@ -274,7 +276,7 @@ func parseMessages(body *ojson.Object) ([]chat.Message, error) {
 		case "user":
 			out, err = appendUser(out, blocks)
 		case "assistant":
-			out, err = appendTurn(out, blocks)
+			out, err = appendTurn(out, blocks, key)
 		case "system":
 			var text string
 			text, err = joinBlocks(blocks)
@@ -454,7 +456,7 @@ func documentParts(b *ojson.Object) ([]chat.Part, error) {
 }
 
 // appendTurn appends an assistant's turn: its text, then its calls.
-func appendTurn(out []chat.Message, blocks []*ojson.Object) ([]chat.Message, error) {
+func appendTurn(out []chat.Message, blocks []*ojson.Object, key *ThinkingKey) ([]chat.Message, error) {
 	m := chat.Message{Role: chat.RoleAssistant}
 	var reasoning strings.Builder
 	for _, b := range blocks {
@@ -470,6 +472,11 @@ func appendTurn(out []chat.Message, blocks []*ojson.Object) ([]chat.Message, err
 			text, ok := b.Value("thinking").(string)
 			if !ok {
 				return nil, invalidf("a thinking block's thinking must be a string")
+			}
+			if signature, ok := b.Value("signature").(string); ok {
+				if hidden, ok := key.open(signature); ok {
+					text = hidden
+				}
 			}
 			reasoning.WriteString(text)
 		case "redacted_thinking":
@@ -507,7 +514,9 @@ func appendTurn(out []chat.Message, blocks []*ojson.Object) ([]chat.Message, err
 // A messageWriter writes Messages.
 type messageWriter struct {
 	writer
-	omit bool // reasoning is not shown
+	omit   bool // reasoning is not shown, but hidden in a signature
+	key    *ThinkingKey
+	hidden strings.Builder // the reasoning of the open block
 
 	index  int            // of the next block
 	open   chat.EventKind // what the open block holds
@@ -575,7 +584,7 @@ func (w *messageWriter) whole(t *turn, m *message) any {
 	if m.reasoning != "" {
 		b := thinkingBlock{Type: "thinking", Thinking: m.reasoning}
 		if w.omit {
-			b.Thinking = ""
+			b.Thinking, b.Signature = "", w.key.seal(m.reasoning, time.Now())
 		}
 		r.Content = append(r.Content, b)
 	}
@@ -632,6 +641,7 @@ func (w *messageWriter) event(e chat.Event) error {
 	case chat.ReasoningDelta:
 		text := e.Text
 		if w.omit {
+			w.hidden.WriteString(text)
 			if w.isOpen && w.open == e.Kind {
 				return nil
 			}
@@ -679,6 +689,13 @@ func (w *messageWriter) delta(d any) error {
 func (w *messageWriter) closeBlock() error {
 	if !w.isOpen {
 		return nil
+	}
+	if w.omit && w.open == chat.ReasoningDelta {
+		signature := w.key.seal(w.hidden.String(), time.Now())
+		w.hidden.Reset()
+		if err := w.delta(map[string]string{"type": "signature_delta", "signature": signature}); err != nil {
+			return err
+		}
 	}
 	w.isOpen = false
 	w.index++

@@ -51,6 +51,7 @@ type Options struct {
 	Timeout  time.Duration // of a request; 0: none
 	Queue    int           // requests admitted at once, running or waiting; 32
 	Console  *Console
+	Thinking *ThinkingKey // hides reasoning that is not shown; one that nobody else knows
 
 	silence time.Duration // after which a stream says that it lives; 2 s
 	slow    time.Duration // that a write may wait for its reader; 30 s
@@ -62,6 +63,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Queue == 0 {
 		o.Queue = 32
+	}
+	if o.Thinking == nil {
+		o.Thinking = NewThinkingKey()
 	}
 	if o.silence == 0 {
 		o.silence = 2 * time.Second
