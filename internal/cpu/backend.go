@@ -89,7 +89,7 @@ type segment struct {
 // A worker is what one goroutine computes with.
 type worker struct {
 	tile    tile
-	natural natural
+	natural []natural
 	acc     [2][]float32 // [rows][lanes] of a tile; the second is that of a gate's other half
 	floats  floatRows
 	row     []float32 // decoded rows

@@ -11,7 +11,10 @@ import (
 type blockFormat struct {
 	group  int // columns that share a scale, as far as units go: 16 or 32
 	minima bool
-	bias   int32 // that the level's tiles add to the codes
+	signed bool // with minima: codes may be negative. Without, they always may
+
+	bias int32         // that the level's tiles add to the codes
+	tile *tileUnpacker // of the level; nil: rows are unpacked one by one
 
 	// unpack writes units of a row, from unit at on, which begins a block.
 	unpack func(n *natural, m *dequant.Matrix, row, at, units int)

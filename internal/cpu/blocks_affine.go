@@ -23,7 +23,7 @@ func affineBlocks(bits, group int, apart bool) *blockFormat {
 		}
 		codes(to.codes[at*unit:][:group], data)
 	}
-	f := &blockFormat{group: 32, minima: true}
+	f := &blockFormat{group: 32, minima: true, signed: bits == 8}
 	if apart {
 		f.unpack = func(to *natural, m *dequant.Matrix, row, at, units int) {
 			first := (row*m.Cols + at*unit) / group

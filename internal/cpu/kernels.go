@@ -1,6 +1,10 @@
 package cpu
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"splash/dequant"
+)
 
 // kernels are the loops of one level. Every one has its truth in plain Go, in a file of its stem that ends in _generic.go;
 // tables of tests run both.
@@ -12,6 +16,8 @@ type kernels struct {
 	// panels are the numbers of rows of activations that product multiplies at once, falling to 1.
 	panels []int
 
+	// form completes a format's form for the level.
+	form func(f *blockFormat, m *dequant.Matrix)
 	// quantize rounds a panel of rows of activations to 8 bits (quantize_generic.go).
 	quantize func(p *panel, x []float32, stride int)
 	// unpack fills the worker's tile with columns of up to lanes rows of a matrix (unpack_generic.go).

@@ -1,10 +1,13 @@
 package cpu
 
+import "splash/dequant"
+
 // genericKernels are those of plain Go.
 var genericKernels = kernels{
 	level:  Generic,
 	lanes:  genericLanes,
 	panels: []int{1},
+	form:   func(*blockFormat, *dequant.Matrix) {},
 
 	quantize: quantizeGeneric,
 	unpack:   unpackGeneric,

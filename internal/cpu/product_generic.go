@@ -69,23 +69,27 @@ func productGeneric(acc []float32, t *tile, p *panel, at int) {
 }
 
 func dotCodes(w []byte, x []int8) int32 {
-	var s0, s1, s2, s3 int32
-	x = x[:len(w)]
-	for i := 0; i+4 <= len(w); i += 4 {
-		s0 += int32(int8(w[i])) * int32(x[i])
-		s1 += int32(int8(w[i+1])) * int32(x[i+1])
-		s2 += int32(int8(w[i+2])) * int32(x[i+2])
-		s3 += int32(int8(w[i+3])) * int32(x[i+3])
+	var s0, s1 int32
+	for ; len(w) >= 16 && len(x) >= 16; w, x = w[16:], x[16:] {
+		a, b := (*[16]byte)(w), (*[16]int8)(x)
+		s0 += int32(int8(a[0]))*int32(b[0]) + int32(int8(a[1]))*int32(b[1]) +
+			int32(int8(a[2]))*int32(b[2]) + int32(int8(a[3]))*int32(b[3])
+		s1 += int32(int8(a[4]))*int32(b[4]) + int32(int8(a[5]))*int32(b[5]) +
+			int32(int8(a[6]))*int32(b[6]) + int32(int8(a[7]))*int32(b[7])
+		s0 += int32(int8(a[8]))*int32(b[8]) + int32(int8(a[9]))*int32(b[9]) +
+			int32(int8(a[10]))*int32(b[10]) + int32(int8(a[11]))*int32(b[11])
+		s1 += int32(int8(a[12]))*int32(b[12]) + int32(int8(a[13]))*int32(b[13]) +
+			int32(int8(a[14]))*int32(b[14]) + int32(int8(a[15]))*int32(b[15])
 	}
-	return s0 + s1 + s2 + s3
+	return s0 + s1
 }
 
 // unpackGeneric fills a tile in natural order.
 func unpackGeneric(w *worker, m *matrix, row, rows, at, units int) {
 	t := &w.tile
 	t.shape(m.blocks, genericLanes, units)
+	n := &w.rows(1)[0]
 	for r := range rows {
-		n := &w.natural
 		m.blocks.unpack(n, &m.stored, row+r, at, units)
 		copy(t.codes[r*spanUnits*unit:], n.codes[:units*unit])
 		copy(t.scales[r*spanUnits*2:], n.scales[:units*unit/t.group])

@@ -84,15 +84,22 @@ func (t *productTask) tile(w *worker, p *product, i int) {
 	b, lanes := t.b, t.b.k.lanes
 	row := i * lanes
 	rows := min(lanes, p.m.rows-row)
-	acc := w.accumulators(0, p.in.rows*lanes)
-	b.tileProduct(w, acc, p.m, p.in, row, rows)
+	n := p.in.rows * lanes
+	acc := w.accumulators(0, roundUp(n, vector))
+	b.tileProduct(w, acc[:n], p.m, p.in, row, rows)
 	if p.up != nil {
-		up := w.accumulators(1, p.in.rows*lanes)
-		b.tileProduct(w, up, p.up, p.upIn, row, rows)
+		up := w.accumulators(1, roundUp(n, vector))
+		b.tileProduct(w, up[:n], p.up, p.upIn, row, rows)
 		b.k.swish(acc, acc, up)
 	}
 	p.put(acc, lanes, row, rows)
 }
+
+// vector is the number of values that elementwise kernels take together: what is left goes another way, and may round
+// otherwise.
+const vector = 16
+
+func roundUp(n, to int) int { return (n + to - 1) / to * to }
 
 func (w *worker) accumulators(i, n int) []float32 {
 	w.acc[i] = grown(w.acc[i], n)

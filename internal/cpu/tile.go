@@ -56,3 +56,11 @@ type natural struct {
 	scales [spanUnits * 2]float32
 	mins   [spanUnits * 2]float32
 }
+
+// rows are n rows in natural order.
+func (w *worker) rows(n int) []natural {
+	if w.natural == nil {
+		w.natural = make([]natural, n)
+	}
+	return w.natural
+}

@@ -89,7 +89,9 @@ func (b *Backend) newMatrix(t *planner.Tensor, stored dequant.Matrix) (*matrix, 
 	}
 	m.floats = floatsOf(&stored)
 	if !b.exact && !precise(t.Role) {
-		m.blocks = blocksOf(&stored)
+		if m.blocks = blocksOf(&stored); m.blocks != nil {
+			b.k.form(m.blocks, &stored)
+		}
 	}
 	return m, nil
 }

@@ -1,0 +1,200 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"splash/dequant"
+)
+
+type productAssembly func(acc *float32, codes *byte, scales, mins *float32, x *int8, dx, sums *float32, biases *int32, units int)
+
+// products are the kernels by the binary logarithm of a panel's rows, the groups of a unit less one, and minima.
+type products [4][2][2]productAssembly
+
+var products512 = products{
+	{{product512r1g32, product512r1g32m}, {product512r1g16, product512r1g16m}},
+	{{product512r2g32, product512r2g32m}, {product512r2g16, product512r2g16m}},
+	{{product512r4g32, product512r4g32m}, {product512r4g16, product512r4g16m}},
+	{{product512r8g32, product512r8g32m}, {product512r8g16, product512r8g16m}},
+}
+
+var products256 = products{
+	{{product256r1g32, product256r1g32m}, {product256r1g16, product256r1g16m}},
+	{{product256r2g32, product256r2g32m}, {product256r2g16, product256r2g16m}},
+	{{product256r4g32, product256r4g32m}, {product256r4g16, product256r4g16m}},
+}
+
+// logarithms are those of a panel's rows.
+var logarithms = [...]int{1: 0, 2: 1, 4: 2, 8: 3}
+
+func (k *products) run(acc []float32, t *tile, p *panel, at int) {
+	groups, minima := unit/p.group, 0
+	if p.minima {
+		minima = 1
+	}
+	f := k[logarithms[p.rows]][groups-1][minima]
+	f(first(acc), first(t.codes), first(t.scales), first(t.mins),
+		first(p.codes[at*unit*p.rows:]), first(p.scales[at*p.rows:]), first(p.sums[at*groups*p.rows:]),
+		first(p.biases[at*groups*p.rows:]), t.units)
+}
+
+func product512(acc []float32, t *tile, p *panel, at int) { products512.run(acc, t, p, at) }
+func product256(acc []float32, t *tile, p *panel, at int) { products256.run(acc, t, p, at) }
+
+// quantizeFloats512 rounds a panel.
+func quantizeFloats512(p *panel, x []float32, stride int) {
+	f := quantize512g32
+	if p.group == 16 {
+		f = quantize512g16
+	}
+	units := len(p.scales) / p.rows
+	for r := range p.rows {
+		f(first(p.codes[4*r:]), first(p.scales[r:]), first(p.sums[r:]), first(p.biases[r:]), first(x[r*stride:]), units, p.rows,
+			p.bias)
+	}
+}
+
+func quantizeFloats256(p *panel, x []float32, stride int) {
+	for r := range p.rows {
+		quantize256(first(p.codes[4*r:]), first(p.scales[r:]), first(p.sums[r:]), first(x[r*stride:]), len(p.scales)/p.rows,
+			p.rows, p.group)
+	}
+}
+
+// A tileUnpacker unpacks blocks of 16 rows straight into a tile.
+type tileUnpacker struct {
+	f     func(codes *byte, scales, mins *float32, src *byte, stride, blocks, ahead int)
+	units int   // of a step of f
+	bytes int   // of it
+	bias  int32 // of the codes
+}
+
+// unpackers512 are those of the formats that most files are in. Others are unpacked row by row and interleaved.
+var unpackers512 = map[dequant.Type]*tileUnpacker{
+	dequant.Q4_K:          {unpackQ4K512, 8, 144, 0},
+	dequant.Q5_K:          {unpackQ5K512, 8, 176, 0},
+	dequant.Q6_K:          {unpackQ6K512, 8, 210, 32},
+	dequant.Q8_0:          {unpackQ8512, 2, 68, 128},
+	dequant.Q4_0:          {unpackQ40512, 1, 18, 8},
+	dequant.IQ4NL:         {unpackIQ4NL512, 1, 18, 128},
+	dequant.IQ4XS:         {unpackIQ4XS512, 8, 136, 128},
+	dequant.MXFP4:         {unpackMXFP4512, 1, 17, 128},
+	dequant.NVFP4:         {unpackNVFP4512, 2, 36, 128},
+	dequant.Affine(4, 64): {unpackAffine4512, 2, 36, 0},
+}
+
+// form512 is a format's form in tiles of unsigned codes.
+func form512(f *blockFormat, m *dequant.Matrix) {
+	if m.Scales == nil {
+		f.tile = unpackers512[m.Format.Type]
+	}
+	switch {
+	case f.tile != nil:
+		f.bias = f.tile.bias
+	case !f.minima || f.signed:
+		f.bias = 128
+	}
+}
+
+const lanes512 = 16
+
+// unpackTile512 fills a tile of 16 rows. A tile that is not whole, or whose units are not whole steps, is unpacked row by
+// row.
+func unpackTile512(w *worker, m *matrix, row, rows, at, units int) {
+	t, f := &w.tile, m.blocks
+	t.shape(f, lanes512, units)
+	u := f.tile
+	if u == nil || rows < lanes512 || units%u.units != 0 {
+		unpackRows512(w, m, row, rows, at, units)
+		return
+	}
+	stride := m.cols / (u.units * unit) * u.bytes
+	src := &m.stored.Data[row*stride+at/u.units*u.bytes]
+	ahead := 0
+	if row+2*lanes512 <= m.rows {
+		ahead = lanes512 * stride
+	}
+	mins := first(t.mins)
+	if m.stored.Format.Type == dequant.NVFP4 {
+		for i := range lanes512 {
+			t.mins[i] = globalOf(&m.stored, row+i)
+		}
+	}
+	u.f(first(t.codes), first(t.scales), mins, src, stride, units/u.units, ahead)
+}
+
+// unpackRows512 interleaves rows in natural order. Rows that are missing are zeros.
+func unpackRows512(w *worker, m *matrix, row, rows, at, units int) {
+	t, f, n := &w.tile, m.blocks, w.rows(lanes512)
+	for i := range rows {
+		f.unpack(&n[i], &m.stored, row+i, at, units)
+	}
+	for i := rows; i < lanes512; i++ {
+		n[i] = natural{}
+	}
+	const stride = int(unsafe.Sizeof(natural{}))
+	groups := units * unit / f.group
+	interleave512(first(t.codes), &n[0].codes[0], stride, roundUp(units*unit/4, 16), uint32(f.bias)*0x01010101)
+	interleave512(bytesOf(t.scales), bytesOf(n[0].scales[:]), stride, roundUp(groups, 16), 0)
+	if f.minima {
+		interleave512(bytesOf(t.mins), bytesOf(n[0].mins[:]), stride, roundUp(groups, 16), 0)
+	}
+}
+
+const lanes256 = 8
+
+func unpackTile256(w *worker, m *matrix, row, rows, at, units int) {
+	t, f, n := &w.tile, m.blocks, w.rows(lanes256)
+	t.shape(f, lanes256, units)
+	for i := range rows {
+		f.unpack(&n[i], &m.stored, row+i, at, units)
+	}
+	for i := rows; i < lanes256; i++ {
+		n[i] = natural{}
+	}
+	const stride = int(unsafe.Sizeof(natural{}))
+	groups := units * unit / f.group
+	interleave256(first(t.codes), &n[0].codes[0], stride, roundUp(units*unit/4, 8))
+	interleave256(bytesOf(t.scales), bytesOf(n[0].scales[:]), stride, roundUp(groups, 8))
+	if f.minima {
+		interleave256(bytesOf(t.mins), bytesOf(n[0].mins[:]), stride, roundUp(groups, 8))
+	}
+}
+
+func bytesOf(x []float32) *byte { return (*byte)(unsafe.Pointer(unsafe.SliceData(x))) }
+
+func kernels512() *kernels {
+	k := &kernels{
+		level: AVX512, lanes: lanes512, panels: []int{8, 4, 2, 1}, form: form512,
+		quantize: quantizeFloats512, unpack: unpackTile512, product: product512, readsFloats: true,
+		dot: func(acc []float32, w *floatRows, x []float32, stride, rows int) {
+			dotFloats(&dots512, acc, w, x, stride, rows)
+		},
+	}
+	a := &floatAssembly{
+		sumSquares: sumSquares512, norm: norm512, swish: swish512, gate: gate512, scale: scale512, addScaled: addScaled512,
+		conv: conv512, gdnStep: gdnStep512, gdnReplay: gdnReplay512, most: most512, soften: soften512,
+	}
+	a.scores[0], a.scores[1] = scores512q4, scores512q1
+	a.values[0], a.values[1] = values512q4, values512q1
+	a.floats(k)
+	return k
+}
+
+func kernels256() *kernels {
+	k := &kernels{
+		level: AVX2, lanes: lanes256, panels: []int{4, 2, 1}, form: func(*blockFormat, *dequant.Matrix) {},
+		quantize: quantizeFloats256, unpack: unpackTile256, product: product256, readsFloats: true,
+		dot: func(acc []float32, w *floatRows, x []float32, stride, rows int) {
+			dotFloats(&dots256, acc, w, x, stride, rows)
+		},
+	}
+	a := &floatAssembly{
+		sumSquares: sumSquares256, norm: norm256, swish: swish256, gate: gate256, scale: scale256, addScaled: addScaled256,
+		conv: conv256, gdnStep: gdnStep256, gdnReplay: gdnReplay256, most: most256, soften: soften256,
+	}
+	a.scores[0], a.scores[1] = scores256q4, scores256q1
+	a.values[0], a.values[1] = values256q4, values256q1
+	a.floats(k)
+	return k
+}
