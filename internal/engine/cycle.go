@@ -145,6 +145,10 @@ func (e *Engine) add(s *Stream, tokens []int32, outputs int) {
 // accept takes the tokens the target agrees to, of a stream whose rows' logits begin at output, and the target's own
 // after them. It returns how many tokens that is, which is how many of the rows are kept; for a prompt, all of them.
 func (e *Engine) accept(s *Stream, output, rows int) int {
+	if s.request.Score != nil {
+		e.score(s, e.net.Logits(output))
+		return rows
+	}
 	prompt := !s.decoding()
 	verify := 1
 	if !prompt {

@@ -21,6 +21,10 @@ type Request struct {
 	// Constraint says which tokens the output may have; nil allows every one.
 	Constraint Constraint
 
+	// Score lists tokens whose logits after the prompt are all that is asked for: nothing is put out, and the prompt may fill
+	// the context.
+	Score []int32
+
 	Tail int // tokens at the prompt's end that a following turn writes differently: its generation prompt
 }
 
@@ -28,10 +32,12 @@ func (r *Request) check(limit int) error {
 	switch {
 	case len(r.Prompt) == 0:
 		return fmt.Errorf("engine: the prompt is empty")
-	case limit > 0 && len(r.Prompt) >= limit:
+	case limit > 0 && len(r.Prompt) >= limit && !(r.Score != nil && len(r.Prompt) == limit):
 		return fmt.Errorf("engine: the prompt of %d tokens does not leave room in a context of %d", len(r.Prompt), limit)
 	case limit > 0 && r.MaxTokens > limit-len(r.Prompt):
 		return fmt.Errorf("engine: %d tokens of prompt and %d of output exceed a context of %d", len(r.Prompt), r.MaxTokens, limit)
+	case len(r.Score) > 0 && slices.Min(r.Score) < 0:
+		return fmt.Errorf("engine: the logit of token %d", slices.Min(r.Score))
 	case r.MaxTokens < 0:
 		return fmt.Errorf("engine: %d output tokens", r.MaxTokens)
 	}
@@ -87,7 +93,8 @@ type Stream struct {
 	err       error
 	timing    Timing
 	cached    int
-	processed int           // tokens of the prompt
+	processed int // tokens of the prompt
+	scores    []float32
 	ready     chan struct{} // holds one signal that there is something to take
 }
 
