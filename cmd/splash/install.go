@@ -40,12 +40,28 @@ func (h *hubFlags) selection(model, draft string) (install.Selection, error) {
 	return install.Selection{Model: m, Revision: h.revision, Draft: draft, LanguageOnly: h.languageOnly}, nil
 }
 
-// check refuses what goes with no model of the Hub.
-func (h *hubFlags) check(model, dir string) error {
+// sourceFlags say which model is installed.
+type sourceFlags struct {
+	hubFlags
+	mmproj string
+}
+
+func (s *sourceFlags) flags(cmd *cobra.Command) {
+	s.hubFlags.flags(cmd)
+	cmd.Flags().StringVar(&s.mmproj, "mmproj", "", "GGUF vision projector `file` of --model-dir (default none: text only)")
+	_ = cmd.MarkFlagFilename("mmproj", "gguf")
+}
+
+// check refuses what does not go together.
+func (s *sourceFlags) check(model, dir string) error {
 	switch {
-	case h.revision != "" && dir != "":
+	case s.mmproj != "" && dir == "":
+		return usagef("--mmproj needs --model-dir")
+	case s.mmproj != "" && s.languageOnly:
+		return usagef("--mmproj cannot be combined with --language-only")
+	case s.revision != "" && dir != "":
 		return usagef("--revision cannot be combined with --model-dir")
-	case h.revision != "" && model == "":
+	case s.revision != "" && model == "":
 		return usagef("--revision needs --model")
 	}
 	return nil
@@ -81,21 +97,26 @@ func lineLog(cmd *cobra.Command) func(line string) {
 	return func(line string) { fmt.Fprintln(w, line) }
 }
 
-// install installs the model that --model names on the Hub, or follows the one that is there, and holds it. It is nil where
-// the model is local or the demonstration model.
+// install returns the model as it is installed, held: that of --model-dir, its files linked, or that of --model from the Hub,
+// which is followed. It is nil for the demonstration model.
 func (m *modelFlags) install(cmd *cobra.Command, log func(line string)) (*install.Installed, error) {
-	if m.model == "" || m.dir != "" {
+	if m.model == "" && m.dir == "" {
 		return nil, nil
 	}
 	// A machine that cannot run the backend finds out before tens of gigabytes are downloaded.
 	if _, err := target.FindBackend(m.backend); err != nil {
 		return nil, err
 	}
-	selection, err := m.selection(m.model, m.draft)
+	in, err := newInstaller(cmd, m.offline || m.dir != "", log)
 	if err != nil {
 		return nil, err
 	}
-	in, err := newInstaller(cmd, m.offline, log)
+	if m.dir != "" {
+		return in.PrepareLocal(cmd.Context(), m.dir, install.LocalOptions{
+			Draft: m.draft, MMProj: m.mmproj, LanguageOnly: m.languageOnly, NoDraft: m.noDraft,
+		})
+	}
+	selection, err := m.selection(m.model, m.draft)
 	if err != nil {
 		return nil, err
 	}

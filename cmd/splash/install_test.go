@@ -32,6 +32,22 @@ const (
 	answerLine  = "The capital of France is Paris."
 )
 
+// TestMain keeps every test from the files of the person who runs them, and from the Hub.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "splash")
+	if err != nil {
+		panic(err)
+	}
+	for name, value := range map[string]string{
+		"SPLASH_DATA_DIR": filepath.Join(dir, "data"), "HF_HOME": filepath.Join(dir, "hf"), "HF_HUB_CACHE": "", "HF_HUB_OFFLINE": "1",
+	} {
+		os.Setenv(name, value)
+	}
+	status := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(status)
+}
+
 // newHub starts a Hub and points the environment at it, an empty cache and an empty data directory.
 func newHub(t *testing.T) *hubtest.Server {
 	t.Helper()
@@ -577,11 +593,74 @@ func TestCheckpointFromTheHub(t *testing.T) {
 		}
 	}
 	mustSplash(t, "model-check", model, "--language-only")
-	args := []string{"run", "--json", "--greedy", "--max-tokens", "3", "hi"}
+	args := []string{"run", "--json", "--greedy", "--max-tokens", "3", "--language-only", "hi"}
 	local, _ := mustSplash(t, append(args, "--model-dir", dir)...)
-	installed, _ := mustSplash(t, append(args, "--model", model, "--language-only")...)
+	installed, _ := mustSplash(t, append(args, "--model", model)...)
 	if a, b := answerOf(t, local), answerOf(t, installed); a != b {
 		t.Errorf("from the Hub %q, from its directory %q", b, a)
+	}
+}
+
+// TestLocalFiles: files of --model-dir are linked, checked as a download is, and served under the name they are given,
+// without a request.
+func TestLocalFiles(t *testing.T) {
+	h := newHub(t)
+	dir := t.TempDir()
+	target, draft := filepath.Join(dir, "my-model.gguf"), filepath.Join(dir, "draft")
+	write := func(path string, data []byte) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(target, pebble(t, "Q4_K_M"))
+	write(filepath.Join(draft, "config.json"), fixtures.PebbleDraftConfig)
+	write(filepath.Join(draft, "model.safetensors"), fixtures.PebbleDraft)
+	ask := func(args ...string) runResult {
+		t.Helper()
+		stdout, _ := mustSplash(t, append([]string{"run", "--json", "--greedy", "--model-dir", target, question}, args...)...)
+		var r runResult
+		decode(t, stdout, &r)
+		return r
+	}
+	if r := ask("--draft-model", draft); r.Answer != answerLine || r.Model != "local/my-model" || r.TokensPerCycle == 0 {
+		t.Errorf("answered %+v", r)
+	}
+	if r := ask("--no-draft", "--model", "owner/mine"); r.Answer != answerLine || r.Model != "owner/mine" || r.TokensPerCycle != 0 {
+		t.Errorf("answered %+v", r)
+	}
+	stdout, _ := mustSplash(t, "list", "--json")
+	var listed modelsJSON
+	decode(t, stdout, &listed)
+	if len(listed.Models) != 2 || listed.Models[0].Model != target || listed.Models[0].Target.Commit() != "" {
+		t.Errorf("listed %s", stdout)
+	}
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"--mmproj", target}, target + ": pebble has no vision tower, so it takes no projector"},
+		{[]string{"--draft-model", filepath.Join(dir, "none")}, filepath.Join(dir, "none") + ": local draft directory not found"},
+	} {
+		status, _, stderr := splash(t, append([]string{"run", "--model-dir", target, "hi"}, c.args...)...)
+		if status != exitFailure || stderr != "error: "+c.says+"\n" {
+			t.Errorf("%v: status %d, %q", c.args, status, stderr)
+		}
+	}
+	write(target, pebble(t, "BF16"))
+	if status, _, stderr := splash(t, "run", "--model-dir", target, "hi"); status != exitFailure ||
+		!strings.HasPrefix(stderr, "error: "+target+": this GGUF holds most of its values unquantized") {
+		t.Errorf("unquantized: status %d, %q", status, stderr)
+	}
+	mustSplash(t, "remove", target, "--files")
+	if _, err := os.Stat(target); err != nil {
+		t.Errorf("a local file after its removal: %v", err)
+	}
+	if h.Total() != (hubtest.Count{}) {
+		t.Errorf("%+v asked", h.Total())
 	}
 }
 
@@ -615,6 +694,9 @@ func TestInstallUsage(t *testing.T) {
 		{"model-check owner/repo --header-only", "--header-only needs a path"},
 		{"model-check . --revision v1", "--revision needs a model of the Hub"},
 		{"model-check . --language-only --mmproj x", "--mmproj cannot be combined with --language-only"},
+		{"run hi --mmproj x", "--mmproj needs --model-dir"},
+		{"serve --model a/b --mmproj x", "--mmproj needs --model-dir"},
+		{"serve --model-dir x --mmproj x --language-only", "--mmproj cannot be combined with --language-only"},
 		{"run hi --model owner", "model must be a full Hugging Face repository ID"},
 		{"run hi --revision v1", "--revision needs --model"},
 	} {

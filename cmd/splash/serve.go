@@ -25,7 +25,7 @@ import (
 
 // modelFlags say which model is opened, and how.
 type modelFlags struct {
-	hubFlags
+	sourceFlags
 	model, dir, draft, backend, rows string
 	noDraft                          bool
 	context                          tokensValue
@@ -35,7 +35,7 @@ func (m *modelFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&m.dir, "model-dir", "", "GGUF `file`, any part of a split GGUF, or model directory (default the demonstration model)")
 	f.StringVar(&m.model, "model", "", "`OWNER/REPO[:VARIANT]` to install from the Hub; with --model-dir, its name alone")
-	m.hubFlags.flags(cmd)
+	m.sourceFlags.flags(cmd)
 	f.StringVar(&m.draft, "draft-model", "", "DFlash2 `draft`: a directory, or with --model a repository too (default the family's)")
 	f.BoolVar(&m.noDraft, "no-draft", false, "decode without a draft, one token a cycle")
 	f.StringVar(&m.backend, "backend", target.Auto, "`backend` to compute on: "+strings.Join(backendNames(), ", "))
@@ -62,7 +62,7 @@ func backendNames() []string {
 
 // check refuses what no model could make right.
 func (m *modelFlags) check() error {
-	if err := m.hubFlags.check(m.model, m.dir); err != nil {
+	if err := m.sourceFlags.check(m.model, m.dir); err != nil {
 		return err
 	}
 	if m.model != "" {

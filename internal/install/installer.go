@@ -294,7 +294,7 @@ func (in *Installer) record(ctx context.Context, p *publication) (*Record, error
 		f, ok := linked[path]
 		if !ok {
 			var err error
-			if f, err = s.linked(ctx, path, l.from.digest(l.name)); err != nil {
+			if f, err = s.linked(ctx, path, l.from.digest(l.name), in.reading); err != nil {
 				return nil, err
 			}
 			linked[path] = f
@@ -313,18 +313,26 @@ func (in *Installer) record(ctx context.Context, p *publication) (*Record, error
 	if err != nil {
 		return nil, err
 	}
-	r.Files["config.json"], err = s.linked(ctx, filepath.Join(dir, "config.json"), sha256Hex(config))
+	r.Files["config.json"], err = s.linked(ctx, filepath.Join(dir, "config.json"), sha256Hex(config), nil)
 	return r, err
 }
 
-// linked describes a file. An empty digest is computed, once as long as the file does not change.
-func (s *store) linked(ctx context.Context, path, digest string) (Linked, error) {
+// reading says that a file is read whole, where that takes a while.
+func (in *Installer) reading(path string, bytes int64) {
+	if bytes >= 1<<30 {
+		in.logf("Reading %s, %.2f GB, for its digest; once, as long as it does not change.", path, float64(bytes)/1e9)
+	}
+}
+
+// linked describes a file. An empty digest is computed, once as long as the file does not change; reading, unless nil, is
+// called before.
+func (s *store) linked(ctx context.Context, path, digest string, reading func(path string, bytes int64)) (Linked, error) {
 	id, err := identify(path)
 	if err != nil {
 		return Linked{}, err
 	}
 	if digest == "" {
-		if digest, err = s.fileDigest(ctx, path, id); err != nil {
+		if digest, err = s.fileDigest(ctx, path, id, reading); err != nil {
 			return Linked{}, err
 		}
 	}

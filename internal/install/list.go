@@ -174,7 +174,7 @@ func (in *Installer) InspectLocal(ctx context.Context, target string, opt LocalO
 	if err != nil {
 		return nil, modelError(target, err)
 	}
-	draft, err := in.localDraft(opt.Draft, c.plan.Family.Draft)
+	draft, err := in.localDraft(opt, c.plan.Family.Draft)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ type LocalOptions struct {
 	Draft        string // the directory of a DFlash2 draft; empty: the family's, from the Hub cache
 	MMProj       string // the vision projector of a GGUF target; empty: text only
 	LanguageOnly bool   // no vision for a safetensors target
+	NoDraft      bool   // decode without a draft
 	ModelsDir    string // where prepared models are kept; empty: Splash's own
 }
 
@@ -83,13 +84,13 @@ func (in *Installer) PrepareLocal(ctx context.Context, target string, opt LocalO
 		return nil, modelError(target, err)
 	}
 	p := &publication{
-		rel:    filepath.Join(selections, key("local", target, opt.LanguageOnly, orNull(opt.Draft), orNull(opt.MMProj))),
+		rel:    opt.link(target),
 		model:  target,
 		target: c,
 		source: Source{Repo: target},
 		links:  maps.Clone(c.links),
 	}
-	draft, err := in.localDraft(opt.Draft, c.plan.Family.Draft)
+	draft, err := in.localDraft(opt, c.plan.Family.Draft)
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +108,15 @@ func (in *Installer) PrepareLocal(ctx context.Context, target string, opt LocalO
 		return nil, context.Cause(ctx)
 	}
 	return installed, modelError(target, err)
+}
+
+// link is where the installation of a prepared target is found below the models directory.
+func (o LocalOptions) link(target string) string {
+	parts := []any{"local", target, o.LanguageOnly, orNull(o.Draft), orNull(o.MMProj)}
+	if o.NoDraft {
+		parts = append(parts, o.NoDraft)
+	}
+	return filepath.Join(selections, key(parts...))
 }
 
 // makeAbsolute makes paths absolute; an empty one stays.
@@ -180,8 +190,11 @@ func (in *Installer) addLocalProjector(ctx context.Context, c *candidate, path s
 
 // localDraft finds a draft without the Hub: in the directory named, or else the family's in the Hub cache, at the commit
 // that the cache records for its default branch.
-func (in *Installer) localDraft(dir, released string) (files, error) {
-	if dir != "" {
+func (in *Installer) localDraft(opt LocalOptions, released string) (files, error) {
+	if opt.NoDraft {
+		return nil, nil
+	}
+	if dir := opt.Draft; dir != "" {
 		src, err := newDirFiles(dir)
 		if err != nil {
 			reason := err

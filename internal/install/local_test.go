@@ -90,7 +90,7 @@ func TestDigestsAreRemembered(t *testing.T) {
 	s := &store{filepath.Join(t.TempDir(), "models")}
 	path := filepath.Join(t.TempDir(), "f")
 	os.WriteFile(path, []byte("one"), 0o666)
-	first, err := s.linked(context.Background(), path, "")
+	first, err := s.linked(context.Background(), path, "", nil)
 	if err != nil || first.Digest != sha256Hex([]byte("one")) {
 		t.Fatal(first, err)
 	}
@@ -98,11 +98,12 @@ func TestDigestsAreRemembered(t *testing.T) {
 	at := filepath.Join(s.digests(), must(listDir(s.digests()))[0])
 	data := strings.Replace(string(must(os.ReadFile(at))), first.Digest, strings.Repeat("0", 64), 1)
 	os.WriteFile(at, []byte(data), 0o666)
-	if again, err := s.linked(context.Background(), path, ""); err != nil || again.Digest != strings.Repeat("0", 64) {
+	again, err := s.linked(context.Background(), path, "", func(path string, _ int64) { t.Errorf("%s is read again", path) })
+	if err != nil || again.Digest != strings.Repeat("0", 64) {
 		t.Errorf("again: %+v, %v", again, err)
 	}
 	os.WriteFile(path, []byte("changed"), 0o666)
-	if next, err := s.linked(context.Background(), path, ""); err != nil || next.Digest != sha256Hex([]byte("changed")) {
+	if next, err := s.linked(context.Background(), path, "", nil); err != nil || next.Digest != sha256Hex([]byte("changed")) {
 		t.Errorf("changed: %+v, %v", next, err)
 	}
 	if err := s.collect(); err != nil {
@@ -267,6 +268,24 @@ func TestInspect(t *testing.T) {
 	local, err := in.InspectLocal(context.Background(), installed.Target(), LocalOptions{Draft: installed.Draft()})
 	if err != nil || local.Plan.Family.Name != family || local.Vision != NoVision || len(local.Files) != 3 || local.Download != 0 {
 		t.Errorf("local: %+v, %v", local, err)
+	}
+}
+
+// A target is prepared without its family's draft where none is wanted, as another installation.
+func TestPrepareWithoutDraft(t *testing.T) {
+	w := newWorld(t)
+	dir := write(t, t.TempDir(), map[string][]byte{"M-Q8.gguf": targetGGUF(t, 360, 1000)})
+	installed, err := w.prepare(dir, LocalOptions{NoDraft: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer installed.Close()
+	if installed.Draft() != "" || (LocalOptions{NoDraft: true}).link(dir) == (LocalOptions{}).link(dir) {
+		t.Errorf("prepared with the draft %q", installed.Draft())
+	}
+	in, _ := w.installer(true)
+	if r, err := in.InspectLocal(context.Background(), dir, LocalOptions{NoDraft: true}); err != nil || r.DraftOf != nil {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

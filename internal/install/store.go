@@ -235,12 +235,17 @@ type remembered struct {
 
 // fileDigest is the SHA-256 of a file outside the Hub cache. It reads the file once, for as long as the file does not
 // change. The caller holds the installation lock.
-func (s *store) fileDigest(ctx context.Context, path string, id identity) (string, error) {
+func (s *store) fileDigest(
+	ctx context.Context, path string, id identity, reading func(path string, bytes int64),
+) (string, error) {
 	at := filepath.Join(s.digests(), key(fmt.Sprint(id.Device), fmt.Sprint(id.Inode)))
 	var d remembered
 	data, err := os.ReadFile(at)
 	if err == nil && json.Unmarshal(data, &d) == nil && d.identity == id && hub.IsDigest(d.Digest) {
 		return d.Digest, nil
+	}
+	if reading != nil {
+		reading(path, id.Bytes)
 	}
 	digest, err := hub.Digest(ctx, path, "")
 	if err != nil {

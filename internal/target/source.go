@@ -110,10 +110,14 @@ func openSnapshot(dir string) (*source, error) {
 
 // openInstalled opens the target of an assembly, whose folders hold nothing but what belongs there.
 func openInstalled(i *install.Installed) (*source, error) {
-	if i.Record.TargetFormat == install.Safetensors {
-		return openCheckpoint(i.Config(), i.Tokenizer(), i.Target(), safetensors.OpenDir)
+	if i.Record.TargetFormat != install.Safetensors {
+		return openSource(i.Target())
 	}
-	return openSource(i.Target())
+	s, err := openCheckpoint(i.Config(), i.Tokenizer(), i.Target(), safetensors.OpenDir)
+	if err == nil {
+		s.name = "local/" + modelName(i.Record.Model)
+	}
+	return s, err
 }
 
 func indexed(dir string) (*safetensors.Checkpoint, error) { return safetensors.OpenIndexed(dir) }
