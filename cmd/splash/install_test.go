@@ -462,6 +462,26 @@ func TestRefusedModels(t *testing.T) {
 	}
 }
 
+// TestToken: a repository that needs a token says how to give one, and no output shows it.
+func TestToken(t *testing.T) {
+	h := newHub(t)
+	h.Token = "hf_secret"
+	publish(t, h, "Q4_K_M")
+	status, _, stderr := splash(t, "pull", pebbleModel)
+	if status != exitFailure || !strings.Contains(stderr, "set HF_TOKEN or run 'hf auth login' with access to this repository") {
+		t.Errorf("without a token: status %d, %q", status, stderr)
+	}
+	t.Setenv("HF_TOKEN", "hf_other")
+	status, _, stderr = splash(t, "pull", pebbleModel)
+	if status != exitFailure || !strings.Contains(stderr, "[redacted]") || strings.Contains(stderr, "hf_other") {
+		t.Errorf("with another token: status %d, %q", status, stderr)
+	}
+	t.Setenv("HF_TOKEN", "hf_secret")
+	if stdout, stderr := mustSplash(t, "pull", pebbleModel); strings.Contains(stdout+stderr, "hf_secret") {
+		t.Errorf("the token is shown: %q %q", stdout, stderr)
+	}
+}
+
 // TestInstalledPackage: a package that an earlier release installed is answered with the folder of its files.
 func TestInstalledPackage(t *testing.T) {
 	h := newHub(t)
