@@ -66,8 +66,7 @@ func (s *Server) checkHost(r *http.Request) *Error {
 	if a, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok && name == a.IP.String() {
 		return nil
 	}
-	return &Error{http.StatusForbidden, codeForbidden,
-		fmt.Sprintf("Host %s is not served here; restart with --allowed-host %s to accept it", shorten(name), shorten(name))}
+	return &Error{Status: http.StatusForbidden, Code: codeForbidden, Message: fmt.Sprintf("Host %s is not served here; restart with --allowed-host %s to accept it", shorten(name), shorten(name))}
 }
 
 // hostName is the name in a Host header, without its port, in lower case.
@@ -97,7 +96,7 @@ func (s *Server) checkOrigin(w http.ResponseWriter, r *http.Request) *Error {
 	}
 	switch {
 	case len(origins) > 1:
-		return &Error{http.StatusForbidden, codeForbidden, "more than one Origin header"}
+		return &Error{Status: http.StatusForbidden, Code: codeForbidden, Message: "more than one Origin header"}
 	case strings.EqualFold(origin, "http://"+r.Host):
 		return nil
 	case any:
@@ -107,7 +106,7 @@ func (s *Server) checkOrigin(w http.ResponseWriter, r *http.Request) *Error {
 		w.Header().Set("Vary", "Origin")
 	default:
 		s.refused.note(s.o.Console, origin)
-		return &Error{http.StatusForbidden, codeForbidden, fmt.Sprintf(
+		return &Error{Status: http.StatusForbidden, Code: codeForbidden, Message: fmt.Sprintf(
 			"Origin %s is not allowed; restart with --allowed-origin %s to accept it", shorten(origin), shorten(origin))}
 	}
 	w.Header().Set("Access-Control-Expose-Headers", "Retry-After, WWW-Authenticate")
@@ -144,7 +143,7 @@ func (s *Server) checkKey(r *http.Request) *Error {
 	if s.o.Access.Key == "" {
 		return nil
 	}
-	refused := &Error{http.StatusUnauthorized, codeAuth, "the API key is missing or wrong"}
+	refused := &Error{Status: http.StatusUnauthorized, Code: codeAuth, Message: "the API key is missing or wrong"}
 	bearer, keys := r.Header.Values("Authorization"), r.Header.Values("X-Api-Key")
 	if len(bearer) > 1 || len(keys) > 1 || len(bearer)+len(keys) == 0 {
 		return refused

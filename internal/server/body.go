@@ -62,17 +62,17 @@ func (s *Server) checkBody(r *http.Request) *Error {
 	encodings := r.Header.Values("Content-Encoding")
 	for _, e := range encodings {
 		if !strings.EqualFold(strings.TrimSpace(e), "identity") {
-			return &Error{http.StatusUnsupportedMediaType, codeInvalid, "Content-Encoding is not supported"}
+			return &Error{Status: http.StatusUnsupportedMediaType, Code: codeInvalid, Message: "Content-Encoding is not supported"}
 		}
 	}
 	if !isJSON(r.Header.Values("Content-Type")) {
-		return &Error{http.StatusUnsupportedMediaType, codeInvalid, "Content-Type must be application/json"}
+		return &Error{Status: http.StatusUnsupportedMediaType, Code: codeInvalid, Message: "Content-Type must be application/json"}
 	}
 	if r.ContentLength <= 0 {
 		return invalidf("Content-Length must be positive")
 	}
 	if r.ContentLength > s.o.MaxBody {
-		return &Error{http.StatusRequestEntityTooLarge, codeTooLarge, fmt.Sprintf(
+		return &Error{Status: http.StatusRequestEntityTooLarge, Code: codeTooLarge, Message: fmt.Sprintf(
 			"request body is %d bytes; limit is %d bytes (--max-request-size)", r.ContentLength, s.o.MaxBody)}
 	}
 	return nil
@@ -130,7 +130,7 @@ func uploadError(err error) error {
 	var timeout net.Error
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return &Error{http.StatusRequestTimeout, codeTimeout, "the request body did not arrive in time"}
+		return &Error{Status: http.StatusRequestTimeout, Code: codeTimeout, Message: "the request body did not arrive in time"}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return invalidf("request body ended before Content-Length")
 	}

@@ -15,6 +15,8 @@ type Error struct {
 	Status  int
 	Code    string
 	Message string
+
+	field *systemOneFault // where the interface names fields
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -40,22 +42,22 @@ const (
 
 // invalidf is the error of a request that is malformed or asks for what cannot be.
 func invalidf(format string, args ...any) *Error {
-	return &Error{http.StatusBadRequest, codeInvalid, fmt.Sprintf(format, args...)}
+	return &Error{Status: http.StatusBadRequest, Code: codeInvalid, Message: fmt.Sprintf(format, args...)}
 }
 
 // notSupported is the error of a request for what the interface has and this server does not do.
 func notSupported(what string) *Error { return invalidf("%s is not supported", what) }
 
 func overloaded(message string) *Error {
-	return &Error{http.StatusServiceUnavailable, codeOverloaded, message}
+	return &Error{Status: http.StatusServiceUnavailable, Code: codeOverloaded, Message: message}
 }
 
 // Causes of a request's end.
 var (
-	errDeadline = &Error{http.StatusGatewayTimeout, codeTimeout, "the request took longer than its timeout"}
-	errShutdown = &Error{http.StatusServiceUnavailable, codeShutdown, "the server is stopping"}
-	errNotFound = &Error{http.StatusNotFound, codeNotFound, "not found"}
-	errInternal = &Error{http.StatusInternalServerError, codeInternal, "internal server error"}
+	errDeadline = &Error{Status: http.StatusGatewayTimeout, Code: codeTimeout, Message: "the request took longer than its timeout"}
+	errShutdown = &Error{Status: http.StatusServiceUnavailable, Code: codeShutdown, Message: "the server is stopping"}
+	errNotFound = &Error{Status: http.StatusNotFound, Code: codeNotFound, Message: "not found"}
+	errInternal = &Error{Status: http.StatusInternalServerError, Code: codeInternal, Message: "internal server error"}
 
 	// errGone says that there is nobody to answer.
 	errGone = errors.New("the client is gone")
@@ -78,7 +80,7 @@ func asError(err error) (e *Error, ok bool) {
 	case errors.Is(err, engine.ErrStopped):
 		return errShutdown, true
 	case errors.Is(err, engine.ErrNotFinite):
-		return &Error{http.StatusInternalServerError, codeResult, "the model's result is not finite"}, true
+		return &Error{Status: http.StatusInternalServerError, Code: codeResult, Message: "the model's result is not finite"}, true
 	case errors.Is(err, context.DeadlineExceeded):
 		return errDeadline, true
 	}
@@ -91,6 +93,7 @@ type dialect int
 const (
 	openAI dialect = iota
 	anthropic
+	systemOne
 )
 
 type openAIError struct {
@@ -111,6 +114,9 @@ type anthropicError struct {
 
 // body is the error as the dialect's clients read it.
 func (d dialect) body(e *Error) any {
+	if d == systemOne && e.field != nil {
+		return map[string][]*systemOneFault{"detail": {e.field}}
+	}
 	if d == anthropic {
 		var b anthropicError
 		b.Type, b.Error.Type, b.Error.Message = "error", anthropicType(e.Status), e.Message

@@ -75,7 +75,7 @@ func (x *exchange) serve() error {
 		return nil
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete:
 	default:
-		return &Error{http.StatusNotImplemented, codeMethod, "method " + shorten(r.Method) + " is not implemented"}
+		return &Error{Status: http.StatusNotImplemented, Code: codeMethod, Message: "method " + shorten(r.Method) + " is not implemented"}
 	}
 	route, ok := s.route(r.Method, x.path)
 	if !ok || !route.public {
@@ -89,6 +89,9 @@ func (x *exchange) serve() error {
 	return route.serve(x)
 }
 
+// statusOverloaded is what System One's clients know for 503.
+const statusOverloaded = 529
+
 // fail answers with an error. Where the response has begun, its writer has dealt with the error, and there is nothing left
 // to say.
 func (x *exchange) fail(err error) {
@@ -99,9 +102,14 @@ func (x *exchange) fail(err error) {
 	if !known {
 		x.s.o.Console.Errorf("Error · %v", err)
 	}
+	if x.dialect == systemOne && e.Status == http.StatusServiceUnavailable {
+		overload := *e
+		overload.Status = statusOverloaded
+		e = &overload
+	}
 	x.log(e)
 	h := x.w.Header()
-	if e.Status == http.StatusServiceUnavailable {
+	if e.Status == http.StatusServiceUnavailable || e.Status == statusOverloaded {
 		h.Set("Retry-After", "1")
 	}
 	if e.Status == http.StatusUnauthorized {

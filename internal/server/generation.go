@@ -56,7 +56,7 @@ func (s *Server) checkName(name string) error {
 	if name == s.model.ID || contains(s.o.Aliases, name) {
 		return nil
 	}
-	return &Error{http.StatusNotFound, codeNoModel, fmt.Sprintf("model %s not found", shorten(name))}
+	return &Error{Status: http.StatusNotFound, Code: codeNoModel, Message: fmt.Sprintf("model %s not found", shorten(name))}
 }
 
 // name is what responses call the model.
@@ -201,14 +201,13 @@ func (x *exchange) fit(g *generation) error {
 	n, context := len(g.prompt), x.s.model.Context
 	switch {
 	case n >= context && x.dialect == anthropic:
-		return &Error{http.StatusBadRequest, codeContext,
-			fmt.Sprintf("prompt is too long: %d tokens > %d maximum input tokens", n, context-1)}
+		return &Error{Status: http.StatusBadRequest, Code: codeContext, Message: fmt.Sprintf("prompt is too long: %d tokens > %d maximum input tokens", n, context-1)}
 	case n >= context:
-		return &Error{http.StatusBadRequest, codeContext, "prompt exceeds the context window"}
+		return &Error{Status: http.StatusBadRequest, Code: codeContext, Message: "prompt exceeds the context window"}
 	case g.maxTokens > context-n && g.clamp:
 		g.maxTokens, g.clamped = context-n, true
 	case g.maxTokens > context-n:
-		return &Error{http.StatusBadRequest, codeContext, fmt.Sprintf(
+		return &Error{Status: http.StatusBadRequest, Code: codeContext, Message: fmt.Sprintf(
 			"prompt and %s exceed the context window: %d + %d > %d tokens", g.maxField, n, g.maxTokens, context)}
 	}
 	return nil

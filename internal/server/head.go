@@ -83,7 +83,7 @@ func (s *headScanner) refuse(status int, code, format string, args ...any) *head
 			d = dialectOf(path)
 		}
 	}
-	return &headRefusal{d, &Error{status, code, fmt.Sprintf(format, args...)}}
+	return &headRefusal{d, &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}}
 }
 
 // scan looks at the lines that are there. It reports the end of the head.

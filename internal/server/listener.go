@@ -17,7 +17,7 @@ const (
 )
 
 // capacityRefusal is what a connection is told that there is no room for, whatever it would have asked.
-var capacityRefusal = &Error{http.StatusServiceUnavailable, codeOverloaded, "HTTP connection capacity is exhausted"}
+var capacityRefusal = &Error{Status: http.StatusServiceUnavailable, Code: codeOverloaded, Message: "HTTP connection capacity is exhausted"}
 
 // A listener accepts so many connections at once. When all are taken, one that still waits for its head gives way to a new
 // one, the longest waiting first; when all hold a request, the new one is refused. It checks the head of each request

@@ -38,6 +38,7 @@ func (s *Server) models() []modelEntry {
 
 // listModels answers GET /v1/models.
 func (x *exchange) listModels() error {
+	x.w.Header().Set("x-typesafe-request-id", "req_"+randomHex(12))
 	list := x.s.models()
 	type short struct {
 		Name        string `json:"name"`
@@ -64,5 +65,5 @@ func (x *exchange) getModel(id string) error {
 			return nil
 		}
 	}
-	return &Error{http.StatusNotFound, codeNoModel, "model not found"}
+	return &Error{Status: http.StatusNotFound, Code: codeNoModel, Message: "model not found"}
 }

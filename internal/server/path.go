@@ -42,5 +42,8 @@ func dialectOf(path string) dialect {
 	if path == "/v1/messages" || strings.HasPrefix(path, "/v1/messages/") {
 		return anthropic
 	}
+	if path == "/v1/systemone" {
+		return systemOne
+	}
 	return openAI
 }

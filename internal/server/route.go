@@ -23,6 +23,8 @@ func (s *Server) table() map[string]route {
 		"/v1/completions":           s.generation((*exchange).textCompletion),
 		"/v1/messages":              s.generation((*exchange).message),
 		"/v1/messages/count_tokens": s.counting((*exchange).countTokens),
+		"/v1/judgments":             s.generation((*exchange).judge),
+		"/v1/systemone":             s.generation((*exchange).systemOne),
 		"/tokenize":                 s.counting((*exchange).tokenize),
 		"/apply-template":           s.counting((*exchange).applyTemplate),
 		"/v1/models":                get((*exchange).listModels),

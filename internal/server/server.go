@@ -83,6 +83,8 @@ type Server struct {
 	routes  map[string]route // by path
 	prompts *tokenizer.PromptCache
 
+	slotLabels func() []string // the labels of scored answers, which are found at the first request
+
 	slots       chan struct{} // generations
 	countSlots  chan struct{} // requests that make a prompt alone
 	preparing   chan struct{}
@@ -113,6 +115,7 @@ func New(m Model, o Options) (*Server, error) {
 		instance:  randomHex(12), started: time.Now(),
 	}
 	s.running, s.stop = context.WithCancelCause(context.Background())
+	s.slotLabels = sync.OnceValue(s.findSlots)
 	s.routes = s.table()
 	s.metrics = newMetrics(s)
 	return s, nil
