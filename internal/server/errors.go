@@ -78,7 +78,7 @@ func asError(err error) (e *Error, ok bool) {
 	case errors.Is(err, engine.ErrQueueFull):
 		return overloaded("frontend request capacity is exhausted"), true
 	case errors.Is(err, engine.ErrStopped):
-		return errShutdown, true
+		return &Error{Status: http.StatusServiceUnavailable, Code: codeUnavailable, Message: "the engine is not running"}, true
 	case errors.Is(err, engine.ErrNotFinite):
 		return &Error{Status: http.StatusInternalServerError, Code: codeResult, Message: "the model's result is not finite"}, true
 	case errors.Is(err, context.DeadlineExceeded):

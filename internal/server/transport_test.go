@@ -441,3 +441,35 @@ func TestOriginsOnConsole(t *testing.T) {
 }
 
 var _ model.Network = (*script)(nil)
+
+// TestStalledBody: an upload that stops is given up.
+func TestStalledBody(t *testing.T) {
+	f := serve(t, Options{Timeout: 100 * time.Millisecond})
+	c, err := net.Dial("tcp", f.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	io.WriteString(c, "POST "+cc+" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{")
+	got, err := io.ReadAll(c)
+	if err != nil || !bytes.HasPrefix(got, []byte("HTTP/1.1 408")) || !bytes.Contains(got, []byte(`"code":"request_timeout"`)) {
+		t.Errorf("row 32: %s %v", got, err)
+	}
+	waitFor(t, "the slot", func() bool { return len(f.server.slots) == 0 && f.server.bodies.inUse() == 0 })
+}
+
+// TestNotReady: a server whose engine has stopped lives, and says that it is not ready.
+func TestNotReady(t *testing.T) {
+	f := serve(t, Options{})
+	f.server.model.Engine.Close()
+	for _, c := range []check{
+		{row: 2, path: "/ready", status: 503, has: []string{`{"status":"unavailable"}`, "Retry-After: 1"}},
+		{row: 2, path: "/health", status: 200},
+		{row: 2, path: "/metrics", status: 200, has: []string{"\nsplash_ready 0\n"}},
+		{row: 2, path: cc, body: chatBody(""), status: 503, has: []string{"Retry-After: 1"}},
+		{row: 58, path: cc, body: chatBody(`"stream":true`), status: 503, has: []string{"Content-Type: application/json"}},
+	} {
+		c.run(f)
+	}
+}
