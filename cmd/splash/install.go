@@ -181,8 +181,9 @@ func newPull() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pull OWNER/REPO[:VARIANT]",
 		Short: "Install a model of the Hub, or follow the one that is installed",
-		Long: `Check a model of the Hugging Face Hub from its metadata, download it and the draft of its family into the Hub cache, and
-install it. An installed model is brought to the commit that its revision names now; only files that changed are downloaded.
+		Long: `Check a model of the Hugging Face Hub from its metadata, download it and the draft of its family into the Hub cache,
+and install it. An installed model is brought to the commit that its revision names now; only files that changed are
+downloaded.
 
 An interrupted download is resumed by the next one. VARIANT names one of the GGUFs of a repository.`,
 		Example: `  splash pull unsloth/Qwen3.8-27B-GGUF:UD-Q4_K_M

@@ -171,7 +171,8 @@ func TestServeFromTheHub(t *testing.T) {
 	target, _ := publish(t, h, "Q8_0")
 	flags := []string{"--model", pebbleModel, "--draft-model", pebbleDraft}
 	status, out, stderr := serve(t, func(url string) {
-		if body := ask(t, url); !strings.Contains(body, `"content":"`+answerLine+`"`) || !strings.Contains(body, `"model":"`+pebbleModel+`"`) {
+		body := ask(t, url)
+		if !strings.Contains(body, `"content":"`+answerLine+`"`) || !strings.Contains(body, `"model":"`+pebbleModel+`"`) {
 			t.Errorf("answered %s", body)
 		}
 		if status, _, stderr := splash(t, "remove", pebbleModel, "--files"); status != exitFailure ||
@@ -183,8 +184,10 @@ func TestServeFromTheHub(t *testing.T) {
 		t.Fatalf("status %d, %q", status, stderr)
 	}
 	want := []string{
-		"Selected pebble.gguf from " + pebbleModel, "Installing " + pebbleModel + " as pebble (gguf); draft " + pebbleDraft + "; vision disabled.",
-		"Fetching 1 file(s), 0.01 GB, from " + pebbleModel + "@" + target[:12], "Fetched 0.01 GB in", "Loading · " + pebbleModel, "Ready · " + pebbleModel,
+		"Selected pebble.gguf from " + pebbleModel,
+		"Installing " + pebbleModel + " as pebble (gguf); draft " + pebbleDraft + "; vision disabled.",
+		"Fetching 1 file(s), 0.01 GB, from " + pebbleModel + "@" + target[:12],
+		"Fetched 0.01 GB in", "Loading · " + pebbleModel, "Ready · " + pebbleModel,
 	}
 	inOrder(t, out, want...)
 
@@ -295,8 +298,9 @@ func TestPullListShowRemove(t *testing.T) {
 		}
 	}
 	stdout, _ = mustSplash(t, "list")
-	if lines := strings.Split(stdout, "\n"); len(lines) != 3 || !regexp.MustCompile(`^MODEL +FAMILY +FORMAT +VISION +DRAFT +COMMIT +SIZE +STATE$`).MatchString(lines[0]) ||
-		!regexp.MustCompile(`^`+pebbleModel+` +pebble +gguf +none +`+pebbleDraft+`@`+draft[:12]+` +`+target[:12]+` +22\.0 MiB +ok$`).MatchString(lines[1]) {
+	table := "^MODEL +FAMILY +FORMAT +VISION +DRAFT +COMMIT +SIZE +STATE\n" +
+		pebbleModel + " +pebble +gguf +none +" + pebbleDraft + "@" + draft[:12] + " +" + target[:12] + ` +22\.0 MiB +ok\n$`
+	if !regexp.MustCompile(table).MatchString(stdout) {
 		t.Errorf("list is %q", stdout)
 	}
 	stdout, _ = mustSplash(t, "show", pebbleModel)
@@ -312,7 +316,8 @@ func TestPullListShowRemove(t *testing.T) {
 	}
 	h.Reset()
 	stdout, _ = mustSplash(t, "pull", pebbleModel, "--draft-model", pebbleDraft)
-	if n := h.Files(); n != 0 || !strings.HasPrefix(stdout, pebbleModel+" is installed: pebble, gguf, 22.0 MiB, from "+pebbleModel+"@"+target[:12]) {
+	line := pebbleModel + " is installed: pebble, gguf, 22.0 MiB, from " + pebbleModel + "@" + target[:12]
+	if n := h.Files(); n != 0 || !strings.HasPrefix(stdout, line) {
 		t.Errorf("%d files asked for again; %q", n, stdout)
 	}
 	stdout, _ = mustSplash(t, "remove", pebbleModel, "--files", "--json")
@@ -329,7 +334,8 @@ func TestPullListShowRemove(t *testing.T) {
 		t.Errorf("a file that was removed: %v", err)
 	}
 	for _, command := range []string{"show", "remove"} {
-		if status, _, stderr := splash(t, command, pebbleModel); status != exitFailure || stderr != "error: "+pebbleModel+" is not installed; splash list shows what is\n" {
+		status, _, stderr := splash(t, command, pebbleModel)
+		if status != exitFailure || stderr != "error: "+pebbleModel+" is not installed; splash list shows what is\n" {
 			t.Errorf("%s: status %d, %q", command, status, stderr)
 		}
 	}
@@ -358,7 +364,8 @@ func TestShowFaults(t *testing.T) {
 	stdout, _ = mustSplash(t, "list")
 	inOrder(t, stdout, pebbleModel, "resolved model file changed: target/pebble.gguf")
 	status, stdout, stderr := splash(t, "show", pebbleModel, "--verify")
-	if status != exitFailure || !strings.Contains(stdout, "fault") || stderr != "error: "+pebbleModel+": resolved model file changed: target/pebble.gguf\n" {
+	if status != exitFailure || !strings.Contains(stdout, "fault") ||
+		stderr != "error: "+pebbleModel+": resolved model file changed: target/pebble.gguf\n" {
 		t.Errorf("status %d, %q, %q", status, stdout, stderr)
 	}
 }
@@ -395,7 +402,11 @@ func TestInterrupted(t *testing.T) {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+	self, err := os.FindProcess(os.Getpid())
+	if err == nil {
+		err = self.Signal(syscall.SIGINT)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	if status := <-ended; status != 130 || strings.Contains(stderr.String(), "error") || stdout.Len() > 0 {
@@ -423,11 +434,14 @@ func TestRefusedModels(t *testing.T) {
 		says  string
 	}{
 		{"unquantized", map[string][]byte{"m.gguf": pebble(t, "BF16")}, nil, "this GGUF holds most of its values unquantized"},
-		{"several", map[string][]byte{"M-Q8_0.gguf": pebble(t, "Q8_0"), "M-Q4_K_M.gguf": pebble(t, "Q4_K_M")}, nil, "select a GGUF with OWNER/REPO:VARIANT"},
-		{"a draft of another model", map[string][]byte{"m.gguf": pebble(t, "Q8_0")}, []string{"--draft-model", "owner/other"}, "draft configuration is incompatible with pebble: "},
+		{"several", map[string][]byte{"M-Q8_0.gguf": pebble(t, "Q8_0"), "M-Q4_K_M.gguf": pebble(t, "Q4_K_M")}, nil,
+			"select a GGUF with OWNER/REPO:VARIANT"},
+		{"a draft of another model", map[string][]byte{"m.gguf": pebble(t, "Q8_0")}, []string{"--draft-model", "owner/other"},
+			"draft configuration is incompatible with pebble: "},
 		{"a package", map[string][]byte{
 			"manifest.json": []byte(`{"format":{"name":"splash-packed-q4"}}`), "weights.bin": make([]byte, 1<<20),
-		}, nil, pebbleModel + " is a Splash package, which Splash no longer loads; serve the MLX model of its family instead: splash serve --model mlx-community/Qwen3.8-27B-4bit"},
+		}, nil, pebbleModel + " is a Splash package, which Splash no longer loads; " +
+			"serve the MLX model of its family instead: splash serve --model mlx-community/Qwen3.8-27B-4bit"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHub(t)
@@ -443,7 +457,8 @@ func TestRefusedModels(t *testing.T) {
 				h.Reset()
 				status, _, stderr := splash(t, append(command, c.args...)...)
 				lines := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
-				if last := lines[len(lines)-1]; status != exitFailure || !strings.HasPrefix(last, "error: ") || !strings.Contains(last, c.says) {
+				last := lines[len(lines)-1]
+				if status != exitFailure || !strings.HasPrefix(last, "error: ") || !strings.Contains(last, c.says) {
 					t.Errorf("%s: status %d, %q", command[0], status, stderr)
 				}
 				for name := range c.files {
@@ -455,8 +470,9 @@ func TestRefusedModels(t *testing.T) {
 					t.Errorf("%s: %+v of the draft's weights", command[0], n)
 				}
 			}
-			if blobs, err := filepath.Glob(filepath.Join(os.Getenv("HF_HOME"), "hub", "*", "snapshots", "*", "*.gguf")); err != nil || len(blobs) > 0 {
-				t.Errorf("%q are in the cache, %v", blobs, err)
+			cached, err := filepath.Glob(filepath.Join(os.Getenv("HF_HOME"), "hub", "*", "snapshots", "*", "*.gguf"))
+			if err != nil || len(cached) > 0 {
+				t.Errorf("%q are in the cache, %v", cached, err)
 			}
 		})
 	}
@@ -553,7 +569,8 @@ func TestModelCheckHub(t *testing.T) {
 		t.Errorf("%+v of another file", n)
 	}
 	stdout, _ = mustSplash(t, "model-check", pebbleModel, "--revision", target, "--draft-model", pebbleDraft)
-	inOrder(t, stdout, pebbleModel+", from "+pebbleModel+"@"+target[:12]+"; 26.0 MiB to download", "family", "pebble", "draft", "from "+pebbleDraft)
+	inOrder(t, stdout, pebbleModel+", from "+pebbleModel+"@"+target[:12]+"; 26.0 MiB to download",
+		"family", "pebble", "draft", "from "+pebbleDraft)
 
 	status, stdout, stderr := splash(t, "model-check", "owner/none", "--json")
 	var refused struct {
@@ -567,7 +584,8 @@ func TestModelCheckHub(t *testing.T) {
 		t.Errorf("status %d, %q, %q", status, stdout, stderr)
 	}
 	h.Reset()
-	if status, _, stderr := splash(t, "model-check", pebbleModel, "--offline"); status != exitFailure || !strings.Contains(stderr, "HF_HUB_OFFLINE is set") || h.Total() != (hubtest.Count{}) {
+	status, _, stderr = splash(t, "model-check", pebbleModel, "--offline")
+	if status != exitFailure || !strings.Contains(stderr, "HF_HUB_OFFLINE is set") || h.Total() != (hubtest.Count{}) {
 		t.Errorf("offline: status %d, %q, %+v asked", status, stderr, h.Total())
 	}
 	// A path that is there is a path, however it reads.

@@ -137,8 +137,8 @@ func newShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show OWNER/REPO[:VARIANT]",
 		Short: "Show an installed model and its files",
-		Long: `Show every installation of a model: where it is from, and its files. A model of another revision, draft or without vision is
-an installation of its own.`,
+		Long: `Show every installation of a model: where it is from, and its files. A model of another revision, draft or without
+vision is an installation of its own.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeInstalled,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -247,8 +247,8 @@ func newRemove() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove OWNER/REPO[:VARIANT]",
 		Short: "Remove an installed model",
-		Long: `Remove every installation of a model that no server serves. Its files stay in the Hub cache, which other tools share; with
---files those go too that no other installation uses. Local files are never deleted.`,
+		Long: `Remove every installation of a model that no server serves. Its files stay in the Hub cache, which other tools share;
+with --files those go too that no other installation uses. Local files are never deleted.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeInstalled,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -277,7 +277,7 @@ func newRemove() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	cmd.Flags().BoolVar(&files, "files", false, "delete its files from the Hub cache, as far as no other installation uses them")
+	cmd.Flags().BoolVar(&files, "files", false, "delete its files from the Hub cache where no other installation uses them")
 	return cmd
 }
 

@@ -57,7 +57,7 @@ configuration, so its formats are not listed.`,
 	}
 	m.hubFlags.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&m.Draft, "draft-model", "", "DFlash2 `draft` to check with it: a directory; of a model of the Hub, a repository too")
+	f.StringVar(&m.Draft, "draft-model", "", "DFlash2 `draft` to check with it: a directory; for the Hub a repository too")
 	f.StringVar(&m.Projector, "mmproj", "", "GGUF vision projector `file` of a GGUF target on disk")
 	f.BoolVar(&m.HeaderOnly, "header-only", false, "PATH is a GGUF's header without the data behind it")
 	f.BoolVar(&m.asJSON, "json", false, "print one JSON object")
@@ -135,7 +135,8 @@ func hubReport(found *install.Report) (*check.Report, error) {
 }
 
 func printHubReport(out io.Writer, found *install.Report, r *check.Report, size memorySize) error {
-	if _, err := fmt.Fprintf(out, "%s, from %s; %s to download\n", found.Model, found.Source, byteSize(found.Download)); err != nil {
+	_, err := fmt.Fprintf(out, "%s, from %s; %s to download\n", found.Model, found.Source, byteSize(found.Download))
+	if err != nil {
 		return err
 	}
 	return printReport(out, r, size, false)
