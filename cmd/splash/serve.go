@@ -112,6 +112,7 @@ type serveFlags struct {
 	body                    sizeValue
 	timeout                 durationValue
 	queue, lanes            int
+	noPage                  bool
 }
 
 func newServe() *cobra.Command {
@@ -165,6 +166,7 @@ func (s *serveFlags) apiFlags(f *pflag.FlagSet) {
 	f.Var(&s.timeout, "request-timeout", "`duration` that a request may take, such as 10m")
 	f.IntVar(&s.queue, "queue-size", 32, "`requests` admitted at once, running or waiting")
 	f.IntVar(&s.lanes, "lanes", 4, "`requests` decoded at once")
+	f.BoolVar(&s.noPage, "no-webui", false, "do not serve the chat page")
 }
 
 // environment takes defaults from the environment where the command line says nothing.
@@ -277,7 +279,7 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 	defer e.Close()
 	h, err := server.New(s.served(t, e), server.Options{
 		Host: s.host, Access: server.Access{Hosts: s.hosts, Origins: s.origins, Key: s.key}, Aliases: s.aliases, Announce: s.announce,
-		Effort: s.effort, MaxBody: int64(s.body), Timeout: time.Duration(s.timeout), Queue: s.queue, Console: console, Thinking: thinking,
+		Effort: s.effort, MaxBody: int64(s.body), Timeout: time.Duration(s.timeout), Queue: s.queue, Console: console, Thinking: thinking, NoPage: s.noPage,
 	})
 	if err != nil {
 		return err

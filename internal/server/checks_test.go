@@ -299,3 +299,22 @@ func TestAliases(t *testing.T) {
 		}
 	}
 }
+
+func TestPage(t *testing.T) {
+	f := serve(t, Options{Access: Access{Key: "secret"}})
+	for _, c := range []check{
+		{row: 118, path: "/", status: 200, has: []string{"Content-Type: text/html", "<html"}, hasNot: []string{"secret"}},
+		{row: 118, path: "/./index.html", status: 200, has: []string{"<html"}},
+		{row: 118, method: "HEAD", path: "/", status: 200, hasNot: []string{"<html"}},
+		{row: 118, path: "/favicon.ico", status: 200, has: []string{"Content-Type: image/svg+xml"}},
+		{row: 119, path: "/chat-assets/../server.go", status: 401},
+		{row: 119, path: "/chat-assets/../server.go", header: header("x-api-key", "secret"), status: 404},
+	} {
+		c.run(f)
+	}
+	f = serve(t, Options{NoPage: true})
+	for _, path := range []string{"/", "/index.html", "/favicon.ico"} {
+		c := check{row: 118, path: path, status: 404, has: []string{`"code":"not_found"`}}
+		c.run(f)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"splash/internal/chat/ojson"
+	"splash/internal/webui"
 )
 
 // A route answers requests of a method and path.
@@ -18,7 +19,7 @@ type route struct {
 func (s *Server) table() map[string]route {
 	get := func(f func(x *exchange) error) route { return route{method: http.MethodGet, serve: f} }
 	public := func(f func(x *exchange) error) route { return route{method: http.MethodGet, serve: f, public: true} }
-	return map[string]route{
+	routes := map[string]route{
 		"/v1/chat/completions":      s.generation((*exchange).chatCompletion),
 		"/v1/completions":           s.generation((*exchange).textCompletion),
 		"/v1/messages":              s.generation((*exchange).message),
@@ -33,6 +34,17 @@ func (s *Server) table() map[string]route {
 		"/status":                   get((*exchange).status),
 		"/metrics":                  get((*exchange).metrics),
 	}
+	if !s.o.NoPage {
+		page := webui.Handler()
+		for _, path := range webui.Paths() {
+			routes[path] = public(func(x *exchange) error {
+				x.answered = true
+				page.ServeHTTP(x.w, x.r)
+				return nil
+			})
+		}
+	}
+	return routes
 }
 
 // modelPath is what the paths of models begin with; a model's ID may contain slashes.

@@ -52,6 +52,7 @@ type Options struct {
 	Queue    int           // requests admitted at once, running or waiting; 32
 	Console  *Console
 	Thinking *ThinkingKey // hides reasoning that is not shown; one that nobody else knows
+	NoPage   bool         // do not serve the chat page
 
 	silence time.Duration // after which a stream says that it lives; 2 s
 	slow    time.Duration // that a write may wait for its reader; 30 s
