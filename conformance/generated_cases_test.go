@@ -82,7 +82,8 @@ func TestShards(t *testing.T) {
 // TestModuleNamedOtherwise states a 6-bit module of a 4-bit MLX checkpoint under a name that its tensors do not have: they
 // decide.
 func TestModuleNamedOtherwise(t *testing.T) {
-	const name, other = "language_model.model.layers.0.linear_attn.in_proj_qkv", "model.language_model.layers.0.linear_attn.in_proj_qkv"
+	const module = "layers.0.linear_attn.in_proj_qkv"
+	const name, other = "language_model.model." + module, "model.language_model." + module
 	r := rounded("tiny-qwen35", fixtures.Projections(dequant.Affine(4, 128)).Named(map[string]dequant.Type{
 		"blk.0.attn_qkv.weight": dequant.Affine(6, 128),
 	}))
@@ -198,7 +199,9 @@ func TestGeneratedDrafts(t *testing.T) {
 }
 
 // withDraft builds the target and its generated draft on the oracle backend.
-func withDraft(t *testing.T, p *planner.Plan, w planner.Weights, o engine.Options, d fixtures.Draft) (model.Network, engine.Proposer) {
+func withDraft(
+	t *testing.T, p *planner.Plan, w planner.Weights, o engine.Options, d fixtures.Draft,
+) (model.Network, engine.Proposer) {
 	t.Helper()
 	dir := t.TempDir()
 	if err := d.WriteDir(dir); err != nil {

@@ -295,7 +295,8 @@ func (p *paper) gatedAttention(layer string, h [][]float64, sparse func(row int)
 // deltaNet is section 4 of models.md over a sequence, in a GGUF's tiled order of value heads: value head j has key head
 // j mod Kh. gate is what z becomes before it multiplies.
 func (p *paper) deltaNet(layer string, h [][]float64, gate func(float64) float64) [][]float64 {
-	kh, vh, d, taps := p.int("ssm.group_count"), p.int("ssm.time_step_rank"), p.int("ssm.state_size"), p.int("ssm.conv_kernel")
+	kh, vh, d := p.int("ssm.group_count"), p.int("ssm.time_step_rank"), p.int("ssm.state_size")
+	taps := p.int("ssm.conv_kernel")
 	conv, decay, bias := p.matrix(layer+"ssm_conv1d.weight"), p.vector(layer+"ssm_a"), p.vector(layer+"ssm_dt.bias")
 	norm := p.vector(layer + "ssm_norm.weight")
 	channels := (2*kh + vh) * d
@@ -309,7 +310,8 @@ func (p *paper) deltaNet(layer string, h [][]float64, gate func(float64) float64
 	var mixed, out [][]float64
 	for t := range h {
 		mixed = append(mixed, p.times(layer+"attn_qkv.weight", h[t]))
-		z, a, b := p.times(layer+"attn_gate.weight", h[t]), p.times(layer+"ssm_alpha.weight", h[t]), p.times(layer+"ssm_beta.weight", h[t])
+		z := p.times(layer+"attn_gate.weight", h[t])
+		a, b := p.times(layer+"ssm_alpha.weight", h[t]), p.times(layer+"ssm_beta.weight", h[t])
 		c := make([]float64, channels)
 		for i := range c {
 			for j := range taps {
