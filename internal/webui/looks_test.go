@@ -65,6 +65,7 @@ function faults() {
 		throw new Error('nothing is behind ' + e.outerHTML);
 	};
 	const ratio = (a, b) => { const [x, y] = [luminance(a), luminance(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
+	const width = document.documentElement.clientWidth; // innerWidth grows with what is too wide
 	const top = document.querySelector('dialog[open]') ?? document.body;
 	for (const e of top.querySelectorAll('*')) {
 		if (!e.checkVisibility({opacityProperty: true, visibilityProperty: true}) || e.closest('.unseen, svg')) continue;
@@ -78,9 +79,9 @@ function faults() {
 		if (e.matches('button, input:not([type=checkbox]), select, textarea, summary') && (box.width < 24 || box.height < 24)) {
 			found.push(box.width + ' by ' + box.height + ': ' + e.outerHTML.slice(0, 60));
 		}
-		if (box.right > innerWidth + 1 && !e.closest('pre, .scroll')) found.push('too wide: ' + e.outerHTML.slice(0, 80));
+		if (box.right > width + 1 && !e.closest('pre, .scroll')) found.push('too wide: ' + e.outerHTML.slice(0, 80));
 	}
-	if (document.documentElement.scrollWidth > innerWidth) found.push('the page is ' + document.documentElement.scrollWidth + ' wide');
+	if (document.documentElement.scrollWidth > width) found.push('the page is ' + document.documentElement.scrollWidth + ' wide');
 	return found;
 }
 `

@@ -211,6 +211,8 @@ var documents = []string{
 	"# One\n\nTwo *three* `four` **fi\nve** ~~six~~ [seven](https://a.b/c \"d\")\n> eight\n> - nine\n>   1. ten\n\n***\n\n~~~py\n# not a heading\n~~~\n\n- [ ] a\n- [x] b\n\n  c\n",
 	"| a | b |\n|:-:|--:|\n| `c` | **d** |\n| e\n\nf | g\n\n|not a table\n\n1. a\n\n   ```sh\n   echo 'x' # y\n   ```\n2. b\n- c\n\t- d\n",
 	"Grüße 😀 家族👨‍👩‍👧 **é** \\*x\\* &amp; <b> https://a.b/ü. \\(x\\) $y$\r\nlast ``` ` ``` line\r\n\r\n- \r\n- [",
+	// What looks like a table until its second line ends.
+	"text\n\n| a | b |\n|" + strings.Repeat("-", 90) + "|---|x\n\nmore\n| c |\n|" + strings.Repeat("-", 90) + "|---\n",
 }
 
 // TestMarkdownSplits holds a text to one reading, whatever the pieces in which it comes.
