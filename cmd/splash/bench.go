@@ -94,10 +94,13 @@ func (m *benchModel) options() (target.Options, error) {
 		flag, value string
 		choices     []string
 	}{
-		{"verify-rows", m.rows, []string{"", "auto", "all"}},
-		{"draft-weights", m.weights, []string{"", "af4g64", "bf16"}},
-		{"walk", m.walk, []string{"", "greedy", "lookahead"}},
+		{"verify-rows", m.rows, []string{"auto", "all"}},
+		{"draft-weights", m.weights, []string{"af4g64", "bf16"}},
+		{"walk", m.walk, []string{"greedy", "lookahead"}},
 	} {
+		if c.value == "" { // a measurement without a draft
+			continue
+		}
 		if err := oneOf(c.flag, c.value, c.choices...); err != nil {
 			return o, err
 		}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"splash/dequant"
+	"splash/fixtures"
+	"splash/planner"
+)
+
+// invoke runs a command line and returns its exit status and what it wrote.
+func invoke(t *testing.T, args ...string) (status int, out, err string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	status = run(context.Background(), args, console{strings.NewReader(""), &stdout, &stderr})
+	return status, stdout.String(), stderr.String()
+}
+
+func pebblePath(name string) string { return filepath.Join("..", "..", "fixtures", "pebble", name) }
+
+// threePrompts is a prompt file with the first three of the demonstration model's prompts.
+func threePrompts(t *testing.T) string {
+	t.Helper()
+	var file struct{ Prompts []map[string]any }
+	if err := json.Unmarshal(fixtures.PebblePrompts, &file); err != nil {
+		t.Fatal(err)
+	}
+	file.Prompts = file.Prompts[:3]
+	data, err := json.Marshal(map[string]any{"prompts": file.Prompts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "prompts.json")
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestBenchCommands(t *testing.T) {
+	prompts := threePrompts(t)
+	plot := filepath.Join(t.TempDir(), "plot.svg")
+	for name, c := range map[string]struct {
+		args []string
+		says []string
+	}{
+		"tokens": {[]string{"bench", "tokens", "--prompts", prompts, "--compare", "--plot", plot},
+			[]string{"3 prompts", "tokens a cycle", "3 of 3 texts are the same without the draft"}},
+		"without a draft": {[]string{"bench", "tokens", "--prompts", prompts, "--no-draft"}, []string{"1.000 tokens a cycle"}},
+		"tokens, JSON":    {[]string{"bench", "tokens", "--prompts", prompts, "--json"}, []string{`"tokens_per_cycle":`, `"histogram":`}},
+		"kl": {[]string{"bench", "kl", "--text", prompts, "--reference", pebblePath("pebble-BF16.gguf"), "--model", pebblePath("pebble-Q8_0.gguf"), "--plot", plot},
+			[]string{"pebble-Q8_0.gguf", "KL in nats"}},
+		"kl of backends, JSON": {[]string{"bench", "kl", "--text", prompts, "--reference", pebblePath("pebble-Q8_0.gguf") + "@oracle", "--model", pebblePath("pebble-Q8_0.gguf") + "@cpu", "--json"},
+			[]string{`"top1_agreement": 1,`}},
+		"speed": {[]string{"bench", "speed", "--lanes", "1,2", "--prompt", "16", "--tokens", "4", "--runs", "1", "--plot", plot}, []string{"prefill tok/s"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, out, stderr := invoke(t, c.args...)
+			if status != 0 {
+				t.Fatalf("status %d: %s", status, stderr)
+			}
+			for _, s := range c.says {
+				if !strings.Contains(out, s) {
+					t.Errorf("%q is not in %s", s, out)
+				}
+			}
+			if strings.HasSuffix(name, "JSON") && !json.Valid([]byte(out)) {
+				t.Errorf("not JSON: %s", out)
+			}
+		})
+	}
+}
+
+func TestMeasureUsage(t *testing.T) {
+	for _, c := range []struct {
+		args   []string
+		status int
+		says   string
+	}{
+		{[]string{"bench", "kl"}, 2, "error: --reference and at least one --model are needed"},
+		{[]string{"bench", "tokens", "--walk", "drunken"}, 2, `error: --walk is "drunken"; greedy, lookahead are known`},
+		{[]string{"bench", "tokens", "--lanes", "0"}, 2, "error: --lanes is 0; 1 to 64 are possible"},
+		{[]string{"bench", "tokens", "--plot", "x.gif"}, 2, "a plot ends in .svg, .png or .pdf"},
+		{[]string{"bench", "speed", "--lanes", "1,x"}, 2, `error: --lanes has "x"`},
+		{[]string{"bench", "speed", "--prompt", "5000"}, 2, "the model's context is 4096"},
+		{[]string{"bench", "tokens", "--prompts", "none.json"}, 1, "none.json"},
+		{[]string{"bench", "tokens", "extra"}, 2, "unknown command"},
+		{[]string{"model-check"}, 2, "accepts 1 arg(s), received 0"},
+		{[]string{"model-check", pebblePath("pebble-Q8_0.gguf"), "--kv-format", "fp8"}, 2, `error: --kv-format is "fp8"; int8 and bf16 are known`},
+		{[]string{"model-check", pebblePath("pebble-Q8_0.gguf"), "--context", "5000"}, 2, "the model has 1 to 4096 tokens"},
+		{[]string{"plan", "none.gguf"}, 1, "none.gguf"},
+	} {
+		status, _, stderr := invoke(t, c.args...)
+		if status != c.status || !strings.Contains(stderr, c.says) {
+			t.Errorf("%v: status %d, %s", c.args, status, stderr)
+		}
+	}
+}
+
+func TestPlanCommand(t *testing.T) {
+	status, out, stderr := invoke(t, "plan", filepath.Join("..", "..", "fixtures", "tiny", "tiny-qwen35-MIX.gguf"), "--json")
+	if status != 0 {
+		t.Fatal(stderr)
+	}
+	var plan struct {
+		Tensors []plannedTensor
+	}
+	if err := json.Unmarshal([]byte(out), &plan); err != nil {
+		t.Fatal(err)
+	}
+	// Bits per weight that the formats' document states for the image (formats.md 5.5).
+	want := map[string]float64{
+		"blk.0.attn_qkv.weight": 4.0625, "blk.0.ssm_out.weight": 3.5, "blk.0.ffn_up.weight": 4.625, "blk.1.attn_qkv.weight": 2.625,
+		"blk.1.ssm_out.weight": 1.75, "blk.2.attn_qkv.weight": 6.625, "blk.2.ffn_gate.weight": 1.5625, "blk.3.attn_q.weight": 2.5625,
+		"blk.3.ffn_gate.weight": 4.25, "token_embd.weight": 3.0625,
+	}
+	for _, tensor := range plan.Tensors {
+		if bits, ok := want[tensor.Name]; ok {
+			delete(want, tensor.Name)
+			if tensor.BitsPerWeight != bits {
+				t.Errorf("%s takes %v bits a weight, want %v", tensor.Name, tensor.BitsPerWeight, bits)
+			}
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("not planned: %v", want)
+	}
+}
+
+// TestEveryArchitectureIsServed makes a tiny model of every architecture and container, checks it, and lets it talk: random
+// weights say nothing, but the path is real.
+func TestEveryArchitectureIsServed(t *testing.T) {
+	q8 := fixtures.Uniform(dequant.Q8_0).Except(map[planner.Role]dequant.Type{planner.Router: dequant.F32, planner.SharedGate: dequant.F32})
+	for _, family := range []string{"tiny-qwen35", "tiny-qwen35moe", "tiny-qwen4exp", "tiny-flint"} {
+		path := filepath.Join(t.TempDir(), family+".gguf")
+		g, err := (&fixtures.Recipe{Family: family, Formats: q8}).GGUF()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.WriteFile(path); err != nil {
+			t.Fatal(err)
+		}
+		talk(t, family, path)
+	}
+	for _, family := range []string{"tiny-qwen35", "tiny-qwen35moe"} {
+		for kind, formats := range map[fixtures.Container]fixtures.Formats{
+			fixtures.MLX: fixtures.Uniform(dequant.Affine(4, 64)), fixtures.ModelOptimizer: fixtures.Projections(dequant.NVFP4),
+			fixtures.CompressedTensors: fixtures.Projections(dequant.FP8Rows),
+		} {
+			c, err := (&fixtures.Recipe{Family: family, Formats: formats, Rounded: true}).Checkpoint(kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			if err := c.WriteDir(dir, 2); err != nil {
+				t.Fatal(err)
+			}
+			talk(t, family, dir, "--language-only")
+		}
+	}
+}
+
+func talk(t *testing.T, family, path string, flags ...string) {
+	t.Helper()
+	if status, out, stderr := invoke(t, "model-check", path); status != 0 || !strings.Contains(out, family) {
+		t.Errorf("model-check %s: status %d: %s%s", path, status, out, stderr)
+	}
+	args := append([]string{"run", "--model-dir", path, "--model", "local/tiny", "--greedy", "--max-tokens", "4", "--json", "Hello"}, flags...)
+	status, out, stderr := invoke(t, args...)
+	if status != 0 || !strings.Contains(out, `"tokens": `) {
+		t.Errorf("run %s: status %d: %s%s", path, status, out, stderr)
+	}
+}
