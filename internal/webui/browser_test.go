@@ -243,7 +243,7 @@ type tab struct {
 
 	mu      sync.Mutex
 	faults  []string
-	allowed []string // parts of faults that the test brings about
+	allowed []string // what is part of faults that the test brings about
 	loads   int
 	urls    []string
 }
@@ -404,7 +404,11 @@ func (p *tab) fault(format string, args ...any) {
 }
 
 // allow expects faults that have part in their text.
-func (p *tab) allow(part string) { p.allowed = append(p.allowed, part) }
+func (p *tab) allow(parts ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.allowed = append(p.allowed, parts...)
+}
 
 func (p *tab) check() {
 	p.t.Helper()
@@ -473,6 +477,13 @@ func (p *tab) is(condition string, args ...any) bool {
 	var ok bool
 	p.eval(&ok, "!!("+condition+")", args...)
 	return ok
+}
+
+func (p *tab) number(expression string) int {
+	p.t.Helper()
+	var n int
+	p.eval(&n, expression)
+	return n
 }
 
 // wait waits until a condition holds.

@@ -107,6 +107,8 @@ func (f *fake) guarded(h http.HandlerFunc) http.HandlerFunc {
 }
 
 func (f *fake) serveModels(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": []any{f.model}})
 }
 
@@ -157,7 +159,7 @@ func apiError(code, message string) any {
 	return map[string]any{"error": map[string]string{"message": message, "type": "server_error", "code": code}}
 }
 
-// event is a server-sent event with v, or with a string as it is.
+// sse is a server-sent event with v, or with a string as it is.
 func sse(v any) string {
 	if s, ok := v.(string); ok {
 		return "data: " + s + "\n\n"
