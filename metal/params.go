@@ -26,8 +26,9 @@ type (
 	convParams      = C.ConvParams
 	gdnParams       = C.GDNParams
 
-	cUint = C.uint
-	cInt  = C.int
+	cUint  = C.uint
+	cInt   = C.int
+	cFloat = C.float
 )
 
 const (

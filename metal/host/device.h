@@ -2,6 +2,7 @@
 // every memory access of the kernels checked. SPLASH_BRIDGE is the name of the table, SPLASH_NAME the device's.
 #pragma once
 
+#include <signal.h>
 #include <sys/mman.h>
 
 #include <atomic>
@@ -58,8 +59,7 @@ __attribute__((format(printf, 1, 2))) char *message(const char *format, ...) {
 }
 
 // runShare runs threadgroups of the dispatch until none is left.
-void runShare(splash_device *d, Worker *w) {
-	const splash_dispatch &x = *d->running;
+void runShare(splash_device *d, const splash_dispatch &x, Worker *w) {
 	void *buffers[SPLASH_BUFFERS];
 	for (uint32_t i = 0; i < x.buffers; i++) {
 		splash_buffer *b = x.bindings[i].buffer;
@@ -95,24 +95,31 @@ void helper(splash_device *d, Worker *w) {
 		d->changed.wait(lock, [&] { return d->closing || (d->running != nullptr && d->generation != seen); });
 		if (d->closing) return;
 		seen = d->generation;
+		const splash_dispatch &x = *d->running;
 		d->active++;
 		lock.unlock();
-		runShare(d, w);
+		runShare(d, x, w);
 		lock.lock();
 		if (--d->active == 0) d->changed.notify_all();
 	}
 }
 
+// Waking the helpers takes longer than a few threadgroups.
+constexpr uint64_t helpedGroups = 16;
+
 void runDispatch(splash_device *d, const splash_dispatch &x) {
+	bool helped = uint64_t(x.groups[0]) * x.groups[1] * x.groups[2] >= helpedGroups;
 	d->next = 0;
 	{
 		std::lock_guard<std::mutex> lock(d->mutex);
-		d->running = &x;
-		d->generation++;
 		d->counters.dispatches++;
+		if (helped) {
+			d->running = &x;
+			d->generation++;
+		}
 	}
-	if (x.groups[0] * x.groups[1] * x.groups[2] > 1) d->changed.notify_all();
-	runShare(d, d->workers[0].get());
+	if (helped) d->changed.notify_all();
+	runShare(d, x, d->workers[0].get());
 	std::unique_lock<std::mutex> lock(d->mutex);
 	d->running = nullptr;
 	d->changed.wait(lock, [&] { return d->active == 0; });
@@ -145,8 +152,13 @@ char *open(splash_device **out, char **name) {
 	n = n < 1 ? 1 : n > 8 ? 8 : n;
 	for (unsigned i = 0; i < n; i++) d->workers.push_back(std::make_unique<Worker>());
 	splash_device *p = d.get();
+	// Signals are the program's, whose handlers take more stack than a fiber has.
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
 	for (unsigned i = 1; i < n; i++) p->threads.emplace_back(helper, p, p->workers[i].get());
 	p->threads.emplace_back(runQueue, p);
+	pthread_sigmask(SIG_SETMASK, &before, nullptr);
 	*name = message(SPLASH_NAME ", %u threads", n);
 	*out = d.release();
 	return nullptr;

@@ -2,7 +2,7 @@
 #define SPLASH_ATTENTION_H
 #include "params.h"
 
-// Tokens of a page of keys and values. A page is [KV heads][pageTokens][dim], BF16; a lane's pages are named by its row of
+// Tokens of a page of keys and values. A page is [KV heads][pageTokens][dim]; a lane's pages are named by its row of
 // the table, [lanes][tablePages].
 enum { pageTokens = 32 };
 

@@ -11,21 +11,22 @@ inline ulong cacheAt(device const uint *table, uint tablePages, uint lane, uint 
 	return ((ulong(page) * kvHeads + head) * pageTokens + index % pageTokens) * dim;
 }
 
-// Queries and keys, normalized and rotated; keys and values stored as BF16. Queries stay where they are. Pair i of a head is
+// Queries and keys, normalized and rotated; keys and values stored as T. Queries stay where they are. Pair i of a head is
 // its elements i and i + pairs, its angle the F32 product of the place and freq_i; the places of pairs alternate over t, h, w
 // (oracle/rope.go). Grid: heads + 2 KV heads, rows. Threads: 32.
-kernel void attention_prepare(device float *q [[buffer(0)]], device const float *k [[buffer(1)]],
+template <class T>
+kernel void prepare(device float *q [[buffer(0)]], device const float *k [[buffer(1)]],
                               device const float *v [[buffer(2)]], device const float *qNorm [[buffer(3)]],
                               device const float *kNorm [[buffer(4)]], device const float *freq [[buffer(5)]],
                               device const Row *rows [[buffer(6)]], device const uint *table [[buffer(7)]],
-                              device bfloat *keys [[buffer(8)]], device bfloat *values [[buffer(9)]],
+                              device T *keys [[buffer(8)]], device T *values [[buffer(9)]],
                               constant PrepareParams &p [[buffer(10)]], THREADS) {
 	const Row row = rows[group.y];
 	if (group.x >= p.heads + p.kvHeads) {
 		const uint head = group.x - p.heads - p.kvHeads;
-		device bfloat *to = values + cacheAt(table, p.tablePages, row.lane, p.kvHeads, p.dim, row.index, head);
+		device T *to = values + cacheAt(table, p.tablePages, row.lane, p.kvHeads, p.dim, row.index, head);
 		device const float *from = v + (ulong(group.y) * p.kvHeads + head) * p.dim;
-		for (uint i = lane; i < p.dim; i += 32) to[i] = bfloat(from[i]);
+		for (uint i = lane; i < p.dim; i += 32) to[i] = T(from[i]);
 		return;
 	}
 	const bool query = group.x < p.heads;
@@ -52,20 +53,22 @@ kernel void attention_prepare(device float *q [[buffer(0)]], device const float 
 			float c = precise::cos(angle), s = precise::sin(angle), turned = b * c + a * s;
 			a = a * c - b * s;
 			if (query) out[j] = turned;
-			else keys[at + j] = bfloat(turned);
+			else keys[at + j] = T(turned);
 		}
 		if (query) out[i] = a;
-		else keys[at + i] = bfloat(a);
+		else keys[at + i] = T(a);
 	}
 }
-KERNEL(attention_prepare);
+INSTANCE(attention_prepare, prepare<bfloat>);
+INSTANCE(attention_prepare_f32, prepare<float>);
 
 // Causal attention of one head of one row a threadgroup, over the stored keys of the row's window: softmax of q . k scale,
 // with the head's sink, in one pass whose sums are rescaled when the maximum grows; then the gate. The SIMD-groups share the
 // keys. Grid: heads, rows. Threads: 128. Threadgroup memory: 4 (dim + 2) floats (oracle/attention.go).
-kernel void attention(device const float *q [[buffer(0)]], device const Row *rows [[buffer(1)]],
-                      device const uint *table [[buffer(2)]], device const bfloat *keys [[buffer(3)]],
-                      device const bfloat *values [[buffer(4)]], device const float *sinks [[buffer(5)]],
+template <class T>
+kernel void attend(device const float *q [[buffer(0)]], device const Row *rows [[buffer(1)]],
+                      device const uint *table [[buffer(2)]], device const T *keys [[buffer(3)]],
+                      device const T *values [[buffer(4)]], device const float *sinks [[buffer(5)]],
                       device float *dst [[buffer(6)]], constant AttentionParams &p [[buffer(7)]], THREADS) {
 	threadgroup float *parts = (threadgroup float *)shared; // of each SIMD-group: maximum, sum, dim values
 	const Row row = rows[group.y];
@@ -110,4 +113,5 @@ kernel void attention(device const float *q [[buffer(0)]], device const Row *row
 		dst[(ulong(group.y) * p.heads + group.x) * p.dim + i] = o;
 	}
 }
-KERNEL(attention);
+INSTANCE(attention, attend<bfloat>);
+INSTANCE(attention_f32, attend<float>);

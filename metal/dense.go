@@ -1,0 +1,193 @@
+//go:build cgo
+
+package metal
+
+import (
+	"fmt"
+	"math"
+
+	"splash/internal/model"
+	"splash/planner"
+)
+
+// Embed gathers the table's rows.
+func (b *Backend) Embed(dst model.Buffer, table model.Matrix) {
+	m := &b.matrices[table]
+	if m.gather == nil {
+		b.refuse("a token table of F32 rows")
+		return
+	}
+	add(&b.commands, m.gather, gatherGrid(b.rows, int(m.params.cols)), gatherParams{cols: m.params.cols},
+		m.planes.plane0, m.planes.plane1, m.planes.meta, b.rowBuffer.from(0), b.at(dst))
+}
+
+// Outputs copies the rows whose logits are wanted.
+func (b *Backend) Outputs(dst, x model.Buffer) { b.copyRows(dst, x, b.outputBuffer) }
+
+// Copy copies every row.
+func (b *Backend) Copy(dst, x model.Buffer) { b.copyRows(dst, x, b.everyRow) }
+
+func (b *Backend) copyRows(dst, x model.Buffer, list *Buffer) {
+	if n, width := b.count(dst), b.buffers[dst].width; n > 0 {
+		add(&b.commands, b.kernels.copyRows, copyGrid(n, width), copyParams{width: cUint(width)}, b.at(x), list.from(0), b.at(dst))
+	}
+}
+
+// RMSNorm normalizes rows.
+func (b *Backend) RMSNorm(dst, x model.Buffer, w model.Vector, eps float64) {
+	if n := b.count(x); n > 0 {
+		p := normParams{width: cUint(b.buffers[x].width), epsilon: cFloat(eps)}
+		add(&b.commands, b.kernels.rmsnorm, rowGrid(n), p, b.at(x), b.vectors[w].from(0), b.at(dst))
+	}
+}
+
+// Project multiplies rows by W.
+func (b *Backend) Project(dst, x model.Buffer, w model.Matrix, e model.Epilogue) {
+	epilogue := cUint(epilogueStore)
+	if e == model.Add {
+		epilogue = epilogueAdd
+	}
+	b.project(dst, x, w, epilogue)
+}
+
+// GateUp stores silu(gate x), then multiplies it by up x.
+func (b *Backend) GateUp(dst, x model.Buffer, gate, up model.Matrix) {
+	b.project(dst, x, gate, epilogueSiLU)
+	b.project(dst, x, up, epilogueMultiply)
+}
+
+func (b *Backend) project(dst, x model.Buffer, w model.Matrix, epilogue cUint) {
+	m, n := &b.matrices[w], b.count(x)
+	if n == 0 {
+		return
+	}
+	p := m.params
+	p.rows, p.epilogue = cUint(n), epilogue
+	if m.small == nil {
+		if epilogue != epilogueStore && epilogue != epilogueAdd {
+			b.refuse("a gate of F32 rows")
+			return
+		}
+		add(&b.commands, b.kernels.projectF32, grid{x: (int(p.outputs) + 7) / 8, y: n, threads: 256}, p,
+			b.at(x), m.planes.plane0, b.at(dst))
+		return
+	}
+	g, wide := projectGrid(n, int(p.outputs))
+	k := m.small
+	if wide {
+		k = m.large
+	}
+	add(&b.commands, k, g, p, b.at(x), m.planes.plane0, m.planes.plane1, m.planes.meta, b.at(dst))
+}
+
+// Attention stores the keys and values of the rows and attends.
+func (b *Backend) Attention(dst, q, k, v model.Buffer, a *model.Attention) {
+	if a.Index != nil {
+		b.refuse("sparse attention")
+		return
+	}
+	s, kv := a.Layout, &b.states[a.KV]
+	p := prepareParams{
+		heads: cUint(s.Heads), kvHeads: cUint(s.KVHeads), dim: cUint(s.HeadDim), gated: flag(s.Gated), qNorm: flag(a.QNorm != model.None),
+		kNorm: flag(a.KNorm != model.None), tablePages: cUint(b.pages.width), epsilon: cFloat(b.layout.Epsilon),
+	}
+	if a.Rotate {
+		p.pairs = cUint(s.RopeDim / 2)
+	}
+	keys, values, table, rows := kv.buffers[0].from(0), kv.buffers[1].from(0), b.pages.table.from(0), b.rowBuffer.from(0)
+	add(&b.commands, b.kernels.prepare, headGrid(s.Heads+2*s.KVHeads, b.rows), p, b.at(q), b.at(k), b.at(v), b.vector(a.QNorm),
+		b.vector(a.KNorm), b.freq.from(0), rows, table, keys, values)
+	add(&b.commands, b.kernels.attention, attentionGrid(s.Heads, b.rows, s.HeadDim), attentionParams{
+		heads: p.heads, kvHeads: p.kvHeads, dim: p.dim, gated: p.gated, sinks: flag(a.Sinks != model.None), window: cUint(a.Window),
+		tablePages: p.tablePages, scale: cFloat(1 / math.Sqrt(float64(s.HeadDim))),
+	}, b.at(q), rows, table, keys, values, b.vector(a.Sinks), b.at(dst))
+}
+
+func flag(set bool) cUint {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+// vector is a vector's values; for None, which the kernel's parameters say, any memory.
+func (b *Backend) vector(v model.Vector) binding {
+	if v == model.None {
+		return b.freq.from(0)
+	}
+	return b.vectors[v].from(0)
+}
+
+// Conv convolves the rows of each segment.
+func (b *Backend) Conv(dst, x model.Buffer, w model.Vector, s model.State) {
+	channels := b.buffers[x].width
+	p := convParams{channels: cUint(channels), taps: cUint(b.vectors[w].Size() / 4 / channels)}
+	add(&b.commands, b.kernels.conv, convGrid(channels, len(b.segments)), p, b.at(x), b.vectors[w].from(0), b.segmentBuffer.from(0),
+		b.states[s].buffers[0].from(0), b.at(dst))
+}
+
+// GDN runs the gated delta rule over each segment.
+func (b *Backend) GDN(dst, qkv, beta, alpha model.Buffer, g *model.GDN) {
+	s := &b.states[g.State]
+	p := gdnParams{
+		keyHeads: cUint(g.Layout.KeyHeads), valueHeads: cUint(g.Layout.ValueHeads), epsilon: cFloat(b.layout.Epsilon),
+	}
+	add(&b.commands, b.kernels.gdn, gdnGrid(g.Layout.ValueHeads, len(b.segments)), p, b.at(qkv), b.at(beta), b.at(alpha),
+		b.vectors[g.Decay].from(0), b.vectors[g.Bias].from(0), b.segmentBuffer.from(0), s.buffers[0].from(0), s.buffers[1].from(0),
+		b.at(dst))
+}
+
+// GatedNorm normalizes each head and gates it.
+func (b *Backend) GatedNorm(dst, x, z model.Buffer, w model.Vector, sigmoid bool) {
+	dim := b.vectors[w].Size() / 4
+	heads := b.buffers[x].width / dim
+	p := gatedNormParams{heads: cUint(heads), dim: cUint(dim), epsilon: cFloat(b.layout.Epsilon), sigmoid: flag(sigmoid)}
+	add(&b.commands, b.kernels.gatedNorm, headGrid(heads, b.rows), p, b.at(x), b.at(z), b.vectors[w].from(0), b.at(dst))
+}
+
+// refuse makes the pass fail: what is not a dense hybrid's is not run.
+func (b *Backend) refuse(what string) {
+	if b.err == nil {
+		b.err = fmt.Errorf("metal: the metal backend does not run %s", what)
+	}
+}
+
+// The operators of other architectures and of drafts, which New and Begin keep from being called.
+
+func (b *Backend) LoadExperts(_ planner.Weights, t *planner.Tensor) (model.Experts, error) {
+	return 0, fmt.Errorf("metal: the metal backend does not run routed experts: %s", t.Name)
+}
+func (b *Backend) IndexState(int) model.State {
+	b.refuse("sparse attention")
+	return 0
+}
+func (b *Backend) NGramState(*planner.PLELayout, int) model.State {
+	b.refuse("n-gram layers")
+	return 0
+}
+func (b *Backend) DraftState(_, _, _ int) model.State {
+	b.refuse("drafts")
+	return 0
+}
+func (b *Backend) Route(_, _ model.Buffer, _ *planner.MoELayout) { b.refuse("routed experts") }
+func (b *Backend) Experts(_, _, _ model.Buffer, _, _, _ model.Experts, _ model.Epilogue) {
+	b.refuse("routed experts")
+}
+func (b *Backend) AddGated(_, _, _ model.Buffer, _ model.Vector)     { b.refuse("routed experts") }
+func (b *Backend) Expand(_, _ model.Buffer)                          { b.refuse("hyper-connections") }
+func (b *Backend) HyperRead(_, _, _ model.Buffer, _ *model.HyperMix) { b.refuse("hyper-connections") }
+func (b *Backend) HyperWrite(_, _, _ model.Buffer)                   { b.refuse("hyper-connections") }
+func (b *Backend) StreamMean(_, _ model.Buffer)                      { b.refuse("hyper-connections") }
+func (b *Backend) NGramRows(_ model.Buffer, _ model.Matrix, _ *model.NGram) {
+	b.refuse("n-gram layers")
+}
+func (b *Backend) NGramAdd(_, _, _ model.Buffer, _ *model.NGram)            { b.refuse("n-gram layers") }
+func (b *Backend) DraftRows(_ model.Buffer, _ model.Matrix, _ model.Vector) { b.refuse("drafts") }
+func (b *Backend) DraftTaps(_ model.Buffer, _ []model.Buffer)               { b.refuse("drafts") }
+func (b *Backend) DraftStore(_, _ model.Buffer, _ *model.DraftAttention)    { b.refuse("drafts") }
+func (b *Backend) DraftConv(_, _, _ model.Buffer, _ model.Vector, _, _ int, _ model.Epilogue) {
+	b.refuse("drafts")
+}
+func (b *Backend) DraftAttention(_, _, _, _ model.Buffer, _ *model.DraftAttention) {
+	b.refuse("drafts")
+}

@@ -1,0 +1,57 @@
+package metal
+
+import (
+	"context"
+	"fmt"
+
+	"splash/planner"
+)
+
+// PlanImages lays out the images that the backend reads: those of the planner, but for the token table, which is planes too,
+// so that the kernels of a format read it. A tied model's table is in its head already.
+func PlanImages(p *planner.Plan, w planner.Weights) (*planner.ImagePlan, error) {
+	inexact, err := planner.InexactBF16(p, w)
+	if err != nil {
+		return nil, err
+	}
+	all, err := planner.PlanImages(p, inexact...)
+	if err != nil {
+		return nil, err
+	}
+	out := new(planner.ImagePlan)
+	for _, m := range all.Images {
+		if m.Name != "embedding.bin" {
+			out.Images = append(out.Images, m)
+		}
+	}
+	table := p.Tensor("token_embd.weight")
+	if table == nil {
+		return nil, fmt.Errorf("metal: the plan has no token table")
+	}
+	if out.Image("head.bin").Tensor(table.Name) != nil {
+		return out, nil
+	}
+	multiplied := *table
+	multiplied.Role = planner.Linear
+	alone, err := planner.PlanImages(&planner.Plan{Tensors: []planner.Tensor{multiplied}})
+	if err != nil {
+		return nil, err
+	}
+	m := alone.Images[0]
+	m.Name, m.Layer, m.Type = "table.bin", uint32(p.Layout.Vocab), uint32(p.Layout.Hidden)
+	out.Images = append(out.Images, m)
+	return out, nil
+}
+
+// OpenImages makes the images of a target in dir where they are not there, and maps them.
+func OpenImages(ctx context.Context, dir string, p *planner.Plan, w planner.Weights, sources []planner.ImageSource,
+	progress func(planner.ImageProgress)) (*planner.Images, error) {
+	plan, err := PlanImages(p, w)
+	if err != nil {
+		return nil, err
+	}
+	if err := planner.MakeImages(ctx, dir, plan, w, sources, progress); err != nil {
+		return nil, err
+	}
+	return planner.OpenImages(ctx, dir, plan, sources)
+}

@@ -1,0 +1,306 @@
+//go:build cgo
+
+package metal
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"splash/dequant"
+	"splash/oracle"
+)
+
+// TestNorm: a norm of K values is a sum of K squares, a root, a quotient and two products: (K/2 + 6) u of the value.
+func TestNorm(t *testing.T) {
+	b := newBench(t)
+	rng := rand.New(rand.NewPCG(11, 1))
+	var r ratio
+	for _, width := range []int{1, 32, 255, 256, 1000} {
+		const rows, eps = 3, 1e-6
+		x, w := normals(rng, rows*width), normals(rng, width)
+		buf := filled(b, x)
+		add(&b.commands, b.kernel("rmsnorm"), rowGrid(rows), normParams{width: cUint(width), epsilon: eps},
+			buf.from(0), filled(b, w).from(0), buf.from(0))
+		b.run()
+		want := make([]float64, width)
+		for row := range rows {
+			oracle.RMSNorm(want, wide(x[row*width:(row+1)*width]), wide(w), float64(float32(eps)))
+			for i, v := range want {
+				r.check(view[float32](buf)[row*width+i], v, (float64(width)/2+6)*u*math.Abs(v), "width %d, row %d, element %d", width, row, i)
+			}
+		}
+	}
+	r.report(t, "rmsnorm")
+}
+
+func TestGatedNorm(t *testing.T) {
+	b := newBench(t)
+	rng := rand.New(rand.NewPCG(11, 2))
+	var r ratio
+	for _, sigmoid := range []bool{false, true} {
+		const rows, heads, dim, eps = 3, 4, 128, 1e-6
+		x, z, w := normals(rng, rows*heads*dim), normals(rng, rows*heads*dim), normals(rng, dim)
+		for i := range z {
+			z[i] *= 4
+		}
+		z[0], z[1] = 100, -100
+		buf := filled(b, x)
+		p := gatedNormParams{heads: heads, dim: dim, epsilon: eps}
+		gate := oracle.SiLU
+		if sigmoid {
+			p.sigmoid, gate = 1, oracle.Sigmoid
+		}
+		add(&b.commands, b.kernel("gated_norm"), headGrid(heads, rows), p, buf.from(0), filled(b, z).from(0), filled(b, w).from(0), buf.from(0))
+		b.run()
+		want := make([]float64, dim)
+		for at := 0; at < len(x); at += dim {
+			oracle.GatedNorm(want, wide(x[at:at+dim]), wide(z[at:at+dim]), wide(w), float64(float32(eps)), gate)
+			for i, v := range want {
+				r.check(view[float32](buf)[at+i], v, (dim/2+24)*u*math.Abs(v)+0x1p-126, "sigmoid %v, element %d", sigmoid, at+i)
+			}
+		}
+	}
+	r.report(t, "gated_norm")
+}
+
+func TestCopyRows(t *testing.T) {
+	b := newBench(t)
+	const width = 300
+	x := normals(rand.New(rand.NewPCG(11, 3)), 5*width)
+	list := []uint32{4, 0, 0, 3}
+	dst := empty[float32](b, len(list)*width)
+	add(&b.commands, b.kernel("copy_rows"), copyGrid(len(list), width), copyParams{width: width}, filled(b, x).from(0),
+		filled(b, list).from(0), dst.from(0))
+	b.run()
+	for i, n := range list {
+		if !slices.Equal(view[float32](dst)[i*width:(i+1)*width], x[n*width:(n+1)*width]) {
+			t.Errorf("row %d is not row %d", i, n)
+		}
+	}
+}
+
+// An attentionCase is one shape of attention.
+type attentionCase struct {
+	heads, kvHeads, dim, pairs int
+	gated, norms, sinks        bool
+	window                     int
+	wide                       bool  // keys and values are F32
+	position                   int32 // of the first row
+}
+
+// TestAttention prepares the rows of two lanes whose pages are mixed, attends, and holds keys, values and results to the
+// oracle.
+func TestAttention(t *testing.T) {
+	b := newBench(t)
+	for _, c := range []attentionCase{
+		{heads: 2, kvHeads: 1, dim: 256, pairs: 32, gated: true, norms: true},
+		{heads: 4, kvHeads: 2, dim: 128, pairs: 32, norms: true, sinks: true, window: 16},
+		{heads: 4, kvHeads: 4, dim: 64, sinks: true},
+		{heads: 4, kvHeads: 2, dim: 64, pairs: 16, norms: true, gated: true, window: 40, wide: true},
+		{heads: 2, kvHeads: 2, dim: 128, pairs: 64, position: 262000},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) { testAttention(b, c) })
+	}
+}
+
+func testAttention(b *bench, c attentionCase) {
+	rng := rand.New(rand.NewPCG(13, uint64(c.heads*c.dim)))
+	const tokens, lanes, tablePages, eps = 70, 2, 3, 1e-6
+	stride := c.dim
+	if c.gated {
+		stride *= 2
+	}
+	q, k, v := normals(rng, tokens*c.heads*stride), normals(rng, tokens*c.kvHeads*c.dim), normals(rng, tokens*c.kvHeads*c.dim)
+	qNorm, kNorm, sinks := normals(rng, c.dim), normals(rng, c.dim), normals(rng, c.heads)
+	freq := oracle.RopeFrequencies(1e7, max(2, 2*c.pairs))
+	rows := make([]rowInfo, tokens)
+	positions := make([]oracle.Position, tokens)
+	var count [lanes]int
+	for i := range rows {
+		lane := 0
+		if i%7 == 3 {
+			lane = 1
+		}
+		p := c.position + int32(count[lane])
+		positions[i] = oracle.Position{T: p, H: p + 3, W: 2 * p}
+		rows[i] = rowInfo{lane: cUint(lane), index: cUint(count[lane]), t: cInt(p), h: cInt(p + 3), w: cInt(2 * p)}
+		count[lane]++
+	}
+	table := []uint32{5, 0, 3, 1, 4, 2}
+	pages := len(table) * c.kvHeads * pageTokens * c.dim
+	size, suffix, roundoff := 2, "", 0x1p-8
+	if c.wide {
+		size, suffix, roundoff = 4, "_f32", 0
+	}
+	qb, keys, values := filled(b, q), empty[byte](b, size*pages), empty[byte](b, size*pages)
+	rb, tb, sb, dst := filled(b, rows), filled(b, table), filled(b, sinks), empty[float32](b, tokens*c.heads*c.dim)
+	flag := map[bool]cUint{true: 1}
+	add(&b.commands, b.kernel("attention_prepare"+suffix), headGrid(c.heads+2*c.kvHeads, tokens), prepareParams{
+		heads: cUint(c.heads), kvHeads: cUint(c.kvHeads), dim: cUint(c.dim), pairs: cUint(c.pairs), gated: flag[c.gated],
+		qNorm: flag[c.norms], kNorm: flag[c.norms], tablePages: tablePages, epsilon: eps,
+	}, qb.from(0), filled(b, k).from(0), filled(b, v).from(0), filled(b, qNorm).from(0), filled(b, kNorm).from(0),
+		filled(b, freq).from(0), rb.from(0), tb.from(0), keys.from(0), values.from(0))
+	add(&b.commands, b.kernel("attention"+suffix), attentionGrid(c.heads, tokens, c.dim), attentionParams{
+		heads: cUint(c.heads), kvHeads: cUint(c.kvHeads), dim: cUint(c.dim), gated: flag[c.gated], sinks: flag[c.sinks],
+		window: cUint(c.window), tablePages: tablePages, scale: 1 / cFloat(math.Sqrt(float64(c.dim))),
+	}, qb.from(0), rb.from(0), tb.from(0), keys.from(0), values.from(0), sb.from(0), dst.from(0))
+	b.run()
+
+	var prepared, attended ratio
+	caches := [lanes]oracle.Cache{{KVHeads: c.kvHeads, Dim: c.dim}, {KVHeads: c.kvHeads, Dim: c.dim}}
+	for i := range rows {
+		lane, index := int(rows[i].lane), int(rows[i].index)
+		stored := func(cache *Buffer, head int) []float64 {
+			page := int(table[lane*tablePages+index/pageTokens])
+			at := ((page*c.kvHeads+head)*pageTokens + index%pageTokens) * c.dim
+			if c.wide {
+				return wide(view[float32](cache)[at : at+c.dim])
+			}
+			out := make([]float64, c.dim)
+			for j, x := range view[uint16](cache)[at : at+c.dim] {
+				out[j] = float64(dequant.FromBF16(x))
+			}
+			return out
+		}
+		var cacheKeys, cacheValues []float64
+		for head := range c.kvHeads {
+			from := (i*c.kvHeads + head) * c.dim
+			gotK, gotV := stored(keys, head), stored(values, head)
+			checkPrepared(&prepared, narrow(gotK), k[from:from+c.dim], kNorm, c, positions[i], freq, roundoff, fmt.Sprint("key of row ", i))
+			for j, x := range gotV {
+				want := v[from+j]
+				if !c.wide {
+					want = dequant.FromBF16(dequant.ToBF16(want))
+				}
+				prepared.check(float32(x), float64(want), 1e-30, "value of row %d", i)
+			}
+			cacheKeys, cacheValues = append(cacheKeys, gotK...), append(cacheValues, gotV...)
+		}
+		caches[lane].Append(cacheKeys, cacheValues)
+		// The attention is held to the oracle on the queries, keys and values that the kernel read.
+		query, gate := make([]float64, c.heads*c.dim), make([]float64, c.heads*c.dim)
+		for head := range c.heads {
+			from := (i*c.heads + head) * stride
+			got := view[float32](qb)[from : from+c.dim]
+			checkPrepared(&prepared, got, q[from:from+c.dim], qNorm, c, positions[i], freq, 0, fmt.Sprint("query of row ", i))
+			copy(query[head*c.dim:], wide(got))
+			if c.gated {
+				copy(gate[head*c.dim:], wide(q[from+c.dim:from+2*c.dim]))
+			}
+		}
+		checkAttention(&attended, view[float32](dst)[i*c.heads*c.dim:(i+1)*c.heads*c.dim], query, gate, &caches[lane], index, sinks, c)
+	}
+	prepared.report(b.t, "attention_prepare")
+	attended.report(b.t, "attention")
+}
+
+// checkPrepared holds a head to its norm and rotation. An angle's sine and cosine are within 4 u, a norm within (dim/2 + 6)
+// u; stored is the roundoff of what it is stored in.
+func checkPrepared(r *ratio, got, x, norm []float32, c attentionCase, p oracle.Position, freq []float32, stored float64, what string) {
+	want := wide(x)
+	bound := 8.0
+	if c.norms {
+		oracle.RMSNorm(want, want, wide(norm), float64(float32(1e-6)))
+		bound += float64(c.dim)/2 + 6
+	}
+	magnitude := make([]float64, len(want))
+	for i, v := range want {
+		magnitude[i] = math.Abs(v)
+	}
+	for i := range c.pairs {
+		m := magnitude[i] + magnitude[i+c.pairs]
+		magnitude[i], magnitude[i+c.pairs] = m, m
+	}
+	if c.pairs > 0 {
+		oracle.Rope(want, p, freq)
+	}
+	for i, v := range want {
+		r.check(got[i], v, bound*u*magnitude[i]+stored*math.Abs(v)+1e-30, "%s, element %d", what, i)
+	}
+}
+
+// checkAttention holds a row to the oracle. A score of D products strays (D+2) u sum |q||k| scale and its exponential that
+// and a few units more for every rescaling; the weighted mean strays twice the largest of it, and a sum over its tokens.
+func checkAttention(r *ratio, got []float32, query, gate []float64, cache *oracle.Cache, index int, sinks []float32, c attentionCase) {
+	want := make([]float64, len(query))
+	var s []float64
+	if c.sinks {
+		s = wide(sinks)
+	}
+	oracle.Attention(want, query, cache, index, s, oracle.Mask{Window: c.window})
+	if c.gated {
+		oracle.OutputGate(want, gate)
+	}
+	for head := range c.heads {
+		at := head / (c.heads / c.kvHeads) * c.dim
+		worst, largest := 0.0, 0.0
+		for i := range index + 1 {
+			row := i*c.kvHeads*c.dim + at
+			sum := 0.0
+			for d := range c.dim {
+				sum += math.Abs(query[head*c.dim+d] * cache.Keys[row+d])
+				largest = math.Max(largest, math.Abs(cache.Values[row+d]))
+			}
+			worst = math.Max(worst, sum/math.Sqrt(float64(c.dim)))
+		}
+		stray := float64(c.dim+4)*u*worst + float64(4*index+40)*u
+		for d := range c.dim {
+			r.check(got[head*c.dim+d], want[head*c.dim+d], 2*stray*largest, "index %d, head %d, element %d", index, head, d)
+		}
+	}
+}
+
+func narrow(x []float64) []float32 {
+	y := make([]float32, len(x))
+	for i, v := range x {
+		y[i] = float32(v)
+	}
+	return y
+}
+
+// TestConv runs two lanes' rows in passes of many sizes and holds every row to the oracle: the sum of few products, and SiLU.
+func TestConv(t *testing.T) {
+	b := newBench(t)
+	rng := rand.New(rand.NewPCG(17, 1))
+	const channels, taps, lanes = 300, 4, 2
+	w := normals(rng, channels*taps)
+	weights, kept := filled(b, w), empty[float32](b, lanes*convKept*channels)
+	histories := make([][]float64, lanes)
+	for i := range histories {
+		histories[i] = make([]float64, (taps-1)*channels)
+	}
+	var index [lanes]int
+	var r ratio
+	for pass, sizes := range [][lanes]int{{1, 2}, {1, 1}, {3, 20}, {40, 1}, {1, 5}} {
+		rows := sizes[0] + sizes[1]
+		x := normals(rng, rows*channels)
+		buf := filled(b, x)
+		segments := []segmentInfo{
+			{lane: 1, first: 0, rows: cUint(sizes[1]), index: cUint(index[1])},
+			{lane: 0, first: cUint(sizes[1]), rows: cUint(sizes[0]), index: cUint(index[0])},
+		}
+		add(&b.commands, b.kernel("conv"), convGrid(channels, lanes), convParams{channels: channels, taps: taps}, buf.from(0),
+			weights.from(0), filled(b, segments).from(0), kept.from(0), buf.from(0))
+		b.run()
+		for _, s := range segments {
+			index[s.lane] += int(s.rows)
+			for i := range int(s.rows) {
+				at := (int(s.first) + i) * channels
+				in, want := wide(x[at:at+channels]), make([]float64, channels)
+				past := slices.Clone(histories[s.lane])
+				oracle.Conv(want, histories[s.lane], in, wide(w))
+				for c, v := range want {
+					sum := math.Abs(in[c] * float64(w[c*taps+taps-1]))
+					for j := range taps - 1 {
+						sum += math.Abs(past[j*channels+c] * float64(w[c*taps+j]))
+					}
+					r.check(view[float32](buf)[at+c], v, 1.1*(taps+2)*u*sum+16*u*math.Abs(v), "pass %d, lane %d, row %d, channel %d", pass, s.lane, i, c)
+				}
+			}
+		}
+	}
+	r.report(t, "conv")
+}
