@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -162,7 +163,7 @@ func completeModel(cmd *cobra.Command, args []string, text string) ([]cobra.Comp
 		return nil, directive
 	}
 	for _, known := range knownModels {
-		if !contains(names, known) {
+		if !slices.Contains(names, known) {
 			names = append(names, known)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -257,7 +258,7 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 	if err := probe(address); err != nil {
 		return fmt.Errorf("cannot bind %s: %w", address, err)
 	}
-	if contains(s.origins, "*") && s.key == "" {
+	if slices.Contains(s.origins, "*") && s.key == "" {
 		console.Errorf("Warning · --allowed-origin '*' without --api-key lets every web page open in a browser that reaches this server use it")
 	}
 	log := func(line string) { console.Printf("%s", line) }
@@ -285,15 +286,6 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	return s.listen(cmd.Context(), h, t, console, address)
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 // label names the model before it is read.

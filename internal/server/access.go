@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -90,18 +91,14 @@ func (s *Server) checkOrigin(w http.ResponseWriter, r *http.Request) *Error {
 		return nil
 	}
 	origin := origins[0]
-	any := false
-	for _, allowed := range s.o.Access.Origins {
-		any = any || allowed == "*"
-	}
 	switch {
 	case len(origins) > 1:
 		return &Error{Status: http.StatusForbidden, Code: codeForbidden, Message: "more than one Origin header"}
 	case strings.EqualFold(origin, "http://"+r.Host):
 		return nil
-	case any:
+	case slices.Contains(s.o.Access.Origins, "*"):
 		w.Header().Set("Access-Control-Allow-Origin", "*")
-	case origin != "null" && contains(s.o.Access.Origins, origin):
+	case origin != "null" && slices.Contains(s.o.Access.Origins, origin):
 		w.Header().Set("Access-Control-Allow-Origin", origin)
 		w.Header().Set("Vary", "Origin")
 	default:
@@ -111,15 +108,6 @@ func (s *Server) checkOrigin(w http.ResponseWriter, r *http.Request) *Error {
 	}
 	w.Header().Set("Access-Control-Expose-Headers", "Retry-After, WWW-Authenticate")
 	return nil
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 // preflight answers OPTIONS.

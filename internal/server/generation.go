@@ -53,7 +53,7 @@ func (x *exchange) common(f *fields, g *generation) {
 
 // checkName refuses a model that is not served here.
 func (s *Server) checkName(name string) error {
-	if name == s.model.ID || contains(s.o.Aliases, name) {
+	if name == s.model.ID || slices.Contains(s.o.Aliases, name) {
 		return nil
 	}
 	return &Error{Status: http.StatusNotFound, Code: codeNoModel, Message: fmt.Sprintf("model %s not found", shorten(name))}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,7 +70,7 @@ func (x *exchange) judgmentRequest(body *ojson.Object) (*judgment, *ojson.Object
 	known := []string{"id", "state", "question", "options", "model", "timeout", "priority"}
 	var unknown []string
 	for name := range body.All() {
-		if !contains(known, name) {
+		if !slices.Contains(known, name) {
 			unknown = append(unknown, shorten(name))
 		}
 	}
@@ -116,7 +117,7 @@ func (f *fields) options(j *judgment) []any {
 		}
 		id, _ := o.Value("id").(string)
 		description, ok := o.Value("description").(string)
-		if id == "" || !ok || contains(j.Options, id) {
+		if id == "" || !ok || slices.Contains(j.Options, id) {
 			f.fault("each option must have an id of its own and a description")
 		}
 		j.Options = append(j.Options, id)
