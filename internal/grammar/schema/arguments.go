@@ -94,7 +94,7 @@ func (a *arguments) of(s *shape) (*grammar.Expr, error) {
 		if !validName(m.name) {
 			return nil, errorf("invalid tool parameter name %.100q", m.name)
 		}
-		a.part(1 + len(m.name)/8)
+		a.part(1 + len(m.name))
 		names = append(names, m.name)
 		e, err := a.argument(grammar.Text(m.name), m.values)
 		if err != nil {
@@ -163,7 +163,7 @@ func (a *arguments) argument(name *grammar.Expr, g group) (*grammar.Expr, error)
 				if !a.frame.Holds(text) {
 					return nil, errorf("tool parameter enum contains XML framing")
 				}
-				a.part(1 + len(text)/8)
+				a.part(1 + len(text))
 				texts = append(texts, text)
 			}
 		case s.types&str != 0:

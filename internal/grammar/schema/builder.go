@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	maxRules = 100_000   // of a grammar
-	maxParts = 2_000_000 // properties, items, characters of listed values and the like
-	maxNotes = 100       // entries of Unenforced
+	maxRules = 50_000  // of a grammar
+	maxParts = 400_000 // of a grammar: characters of properties and listed values, states of patterns and the like
+	maxNotes = 100     // entries of Unenforced
 )
 
 // A Builder adds the rules of schemas to a grammar.
@@ -24,6 +24,7 @@ type Builder struct {
 	space, text, integer, number, any, anyObject, anyArray *grammar.Rule
 
 	groups   map[string]grammar.Rule // by the numbers of their schemas
+	classes  map[string]grammar.Rule // of many characters, by their ranges
 	numbers  map[*node]uint32
 	queue    []queued
 	matchers matchers
@@ -42,7 +43,7 @@ type queued struct {
 // NewBuilder returns a builder that adds to rules. The work of its methods ends early when the context does.
 func NewBuilder(ctx context.Context, rules *grammar.Rules) *Builder {
 	return &Builder{
-		ctx: ctx, rules: rules, groups: map[string]grammar.Rule{}, numbers: map[*node]uint32{}, matchers: matchers{},
+		ctx: ctx, rules: rules, groups: map[string]grammar.Rule{}, classes: map[string]grammar.Rule{}, numbers: map[*node]uint32{}, matchers: matchers{},
 		noted: map[string]bool{},
 	}
 }
@@ -278,13 +279,17 @@ func (b *Builder) listedExpr(s *shape) *grammar.Expr {
 	texts, others := []string{}, []*grammar.Expr{}
 	for _, v := range s.values {
 		if text, ok := scalar(v); ok {
-			b.part(1 + len(text)/8)
+			b.part(1 + len(text))
 			texts = append(texts, text)
 			if n, ok := v.(json.Number); ok {
 				texts = append(texts, spelling(n)) // 1 beside 1.0
 			}
 		} else {
 			others = append(others, b.constantExpr(v))
+			if s.speaksOf(typeOf(v)) {
+				b.noteAll(s, "enum")
+				b.noteAll(s, "const")
+			}
 		}
 	}
 	if len(texts) > 0 {
@@ -293,8 +298,18 @@ func (b *Builder) listedExpr(s *shape) *grammar.Expr {
 	return grammar.Alt(others...)
 }
 
+// speaksOf reports whether the schemas have keywords for values of a type.
+func (s *shape) speaksOf(t types) bool {
+	for _, n := range s.group {
+		if n.speaks&t != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 func (b *Builder) constantExpr(v any) *grammar.Expr {
-	b.part(1 + len(spelling(v))/8)
+	b.part(1 + len(spelling(v)))
 	return constant(v, b.Space())
 }
 
@@ -331,11 +346,44 @@ func (b *Builder) stringExpr(s *shape) *grammar.Expr {
 	switch {
 	case d != nil:
 		b.part(len(d.final))
-		return quotedExpr(d.expr(charsExpr, chars()))
+		return quotedExpr(d.expr(b.charsExpr, chars()))
 	case s.least == 0 && s.most < 0:
 		return b.anyText()
 	}
 	return quotedExpr(grammar.Repeat(charExpr(), s.least, s.most))
+}
+
+// automaton returns the automaton of a pattern, nil where it has none, and counts what it takes to find out.
+func (b *Builder) automaton(pattern string) *dfa {
+	if _, known := b.matchers[pattern]; !known {
+		d := b.matchers.of(pattern)
+		if d == nil {
+			b.part(maxPatternStates)
+		} else {
+			b.part(len(d.final))
+		}
+	}
+	return b.matchers[pattern]
+}
+
+// maxRanges is the most ranges of characters that are written out at each place. Those of \p{L} take hundreds of states.
+const maxRanges = 32
+
+// charsExpr is charsExpr, as a rule where it is large.
+func (b *Builder) charsExpr(ranges []grammar.Range) *grammar.Expr {
+	if len(ranges) <= maxRanges {
+		return charsExpr(ranges)
+	}
+	var key []byte
+	for _, r := range ranges {
+		key = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(key, uint32(r.Lo)), uint32(r.Hi))
+	}
+	r, ok := b.classes[string(key)]
+	if !ok {
+		r = b.rules.Add("characters", charsExpr(ranges))
+		b.classes[string(key)] = r
+	}
+	return grammar.Ref(r)
 }
 
 // textAutomaton returns the automaton of the strings under patterns and formats, and lengths beside them; nil where there
@@ -343,10 +391,11 @@ func (b *Builder) stringExpr(s *shape) *grammar.Expr {
 func (b *Builder) textAutomaton(s *shape) *dfa {
 	var d *dfa
 	join := func(n *node, keyword, pattern string) {
-		b.part(100)
-		next := b.matchers.of(pattern)
+		next := b.automaton(pattern)
 		if next != nil && d != nil {
-			next = both(d, next, maxTextStates)
+			if next = both(d, next, maxTextStates); next != nil {
+				b.part(len(next.final))
+			}
 		}
 		if next == nil {
 			b.note(n, keyword)
@@ -384,7 +433,7 @@ func (b *Builder) objectExpr(s *shape) *grammar.Expr {
 	least := 0
 	for i, m := range members {
 		names[i] = m.name
-		b.part(1 + len(m.name)/8)
+		b.part(1 + len(m.name))
 	}
 	for _, n := range s.group {
 		least = max(least, n.minProps)
@@ -414,6 +463,9 @@ func (b *Builder) otherMembers(s *shape, names []string) []otherMember {
 	}
 	var list []otherMember
 	for set := range 1 << len(patterns) {
+		if b.err != nil {
+			break
+		}
 		d := without(allText(), words(names), maxTextStates)
 		matching := map[string]bool{}
 		for i, p := range patterns {
@@ -426,6 +478,9 @@ func (b *Builder) otherMembers(s *shape, names []string) []otherMember {
 			} else {
 				d = without(d, b.matchers.of(p), maxTextStates)
 			}
+			if d != nil {
+				b.part(len(d.final))
+			}
 		}
 		if d == nil {
 			b.noteAll(s, "patternProperties")
@@ -433,7 +488,7 @@ func (b *Builder) otherMembers(s *shape, names []string) []otherMember {
 		}
 		if g, ok := s.others(matching, b.matchers); ok {
 			b.part(len(d.final))
-			list = append(list, otherMember{quotedExpr(d.expr(charsExpr, chars())), b.value(g)})
+			list = append(list, otherMember{quotedExpr(d.expr(b.charsExpr, chars())), b.value(g)})
 		}
 	}
 	return list
@@ -448,7 +503,7 @@ func (b *Builder) keyExpr(names []string) *grammar.Expr {
 	for _, n := range names {
 		size += len(n)
 	}
-	b.part(size / 8)
+	b.part(size)
 	return except(names, []grammar.Range{{Lo: 0, Hi: lastRune}}, charsExpr, chars(), true)
 }
 

@@ -66,6 +66,9 @@ func (s *Schema) checkSchema(v any) error {
 	if !ok {
 		return nil
 	}
+	if s.count++; s.count > maxSchemas {
+		return ErrTooLarge
+	}
 	for _, key := range []string{"$ref", "$schema", "$dynamicRef", "$recursiveRef", "$anchor", "$id"} {
 		v, ok := o.Get(key)
 		if !ok {

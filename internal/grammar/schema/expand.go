@@ -18,8 +18,8 @@ type shape struct {
 }
 
 const (
-	maxShapes = 4096      // of one group
-	maxJoins  = 4_000_000 // of expanding all groups of a grammar
+	maxShapes = 4096    // of one group
+	maxJoins  = 500_000 // of expanding all groups of a grammar
 )
 
 // expander finds the shapes of a group.
@@ -70,7 +70,7 @@ func (x *expander) join(todo []*step, have group, forks []fork) {
 	forks = forks[:len(forks):len(forks)]
 	allowed := types(anyTypes)
 	for len(todo) > 0 {
-		if *x.steps++; *x.steps > maxJoins || len(x.shapes) > maxShapes {
+		if *x.steps += 1 + len(have)/8; *x.steps > maxJoins || len(x.shapes) > maxShapes {
 			x.err = ErrTooLarge
 			return
 		}

@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	maxDepth = 64      // levels of arrays and objects in a schema
-	maxBytes = 8 << 20 // of a schema's text
+	maxDepth   = 64      // levels of arrays and objects in a schema
+	maxBytes   = 8 << 20 // of a schema's text
+	maxSchemas = 5000    // in a schema, itself included; package jsonschema takes time by their square
 )
 
 // A Schema is a JSON Schema that was checked. It is safe for concurrent use.
@@ -24,6 +25,7 @@ type Schema struct {
 	yes   *node // the schema true
 	no    *node // the schema false
 
+	count   int                     // schemas checked
 	pending []*node                 // made and not yet read
 	anchors map[anchorName]anchored // found on demand
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -21,11 +22,13 @@ import (
 const (
 	// maxSteps bounds how many schemas a value is held to, each as often as it is reached: alternatives in recursion can
 	// multiply without end.
-	maxSteps = 1_000_000
+	maxSteps = 200_000
 	// patternTime bounds the patterns that Go's package regexp does not take, all of a validation together.
 	patternTime = time.Second
 	// maxMessage is the most bytes of an error's message.
 	maxMessage = 500
+	// maxNumber is the most characters of a number in a value, and the largest exponent.
+	maxNumber = 10_000
 	// maxValueDepth is the most levels of arrays and objects in a value.
 	maxValueDepth = 512
 )
@@ -291,8 +294,7 @@ func allowNull(o *ojson.Object, plain map[string]any) {
 func plainValue(v any) (any, bool) {
 	switch v := v.(type) {
 	case json.Number:
-		_, ok := parseDecimal(string(v))
-		return v, ok
+		return v, computable(string(v))
 	case []any:
 		out, all := make([]any, len(v)), true
 		for i := range v {
@@ -309,6 +311,19 @@ func plainValue(v any) (any, bool) {
 		return out, all
 	}
 	return v, true
+}
+
+// computable reports whether a number is small enough to compute with exactly.
+func computable(number string) bool {
+	if len(number) > maxNumber {
+		return false
+	}
+	i := strings.IndexAny(number, "eE")
+	if i < 0 {
+		return true
+	}
+	e, err := strconv.Atoi(number[i+1:])
+	return err == nil && -maxNumber <= e && e <= maxNumber
 }
 
 var english = message.NewPrinter(language.English)
