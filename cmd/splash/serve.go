@@ -254,6 +254,12 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	console := &server.Console{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr()}
+	data := install.DataDir(os.Getenv)
+	release, err := hold(filepath.Join(data, "runtime"), holder{os.Getpid(), s.label(), s.port})
+	if err != nil {
+		return err
+	}
+	defer release()
 	address := net.JoinHostPort(s.host, strconv.Itoa(int(s.port)))
 	if err := probe(address); err != nil {
 		return fmt.Errorf("cannot bind %s: %w", address, err)
@@ -272,7 +278,7 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer t.Close()
-	thinking, err := server.LoadThinkingKey(filepath.Join(install.DataDir(os.Getenv), "thinking.key"))
+	thinking, err := server.LoadThinkingKey(filepath.Join(data, "thinking.key"))
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func start(t *testing.T, name string, args ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(name, args...), lines: make(chan string, 100)}
 	p.cmd.Stderr = &p.stderr
-	p.cmd.Env = append(os.Environ(), "SPLASH_API_KEY=", "SPLASH_PORT=", "SPLASH_DATA_DIR="+t.TempDir())
+	p.cmd.Env = append(os.Environ(), "SPLASH_API_KEY=", "SPLASH_PORT=")
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
