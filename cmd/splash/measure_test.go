@@ -103,6 +103,15 @@ func TestMeasureUsage(t *testing.T) {
 	}
 }
 
+func TestModelCheckTakesADraft(t *testing.T) {
+	for _, flag := range []string{"--draft", "--draft-model"} {
+		status, out, stderr := invoke(t, "model-check", pebblePath("pebble-Q8_0.gguf"), flag, pebblePath("draft"), "--context", "4096", "--lanes", "4")
+		if status != 0 || !strings.Contains(out, "reads target layers [1 4 7]") {
+			t.Errorf("%s: status %d: %s%s", flag, status, out, stderr)
+		}
+	}
+}
+
 func TestPlanCommand(t *testing.T) {
 	status, out, stderr := invoke(t, "plan", filepath.Join("..", "..", "fixtures", "tiny", "tiny-qwen35-MIX.gguf"), "--json")
 	if status != 0 {

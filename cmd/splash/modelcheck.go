@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"splash/internal/check"
 	"splash/internal/install"
@@ -57,6 +58,12 @@ configuration, so its formats are not listed.`,
 	}
 	m.hubFlags.flags(cmd)
 	f := cmd.Flags()
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "draft" { // the short form
+			name = "draft-model"
+		}
+		return pflag.NormalizedName(name)
+	})
 	f.StringVar(&m.Draft, "draft-model", "", "DFlash2 `draft` to check with it: a directory; for the Hub a repository too")
 	f.StringVar(&m.Projector, "mmproj", "", "GGUF vision projector `file` of a GGUF target on disk")
 	f.BoolVar(&m.HeaderOnly, "header-only", false, "PATH is a GGUF's header without the data behind it")
