@@ -154,6 +154,8 @@ func everywhere(p *tab, look func(name string), name string, width int) {
 	for _, theme := range []string{"light", "dark"} {
 		p.show(view{width: width, height: 900, dark: theme == "dark", mobile: width == 360, still: true})
 		for _, end := range []string{"top", "end"} {
+			// The page follows the answer when its size changes, so it is scrolled after that.
+			p.eval(nil, `new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))`)
 			p.eval(nil, `scrollTo(0, $0 === 'top' ? 0 : document.documentElement.scrollHeight)`, end)
 			look(fmt.Sprintf("%s-%d-%s-%s", name, width, theme, end))
 		}
