@@ -23,8 +23,10 @@ type mask struct {
 
 // A topMask is what the top frames of a place allow.
 type topMask struct {
-	mask *mask
-	ends []uint32 // nodes with children, at whose text the rule of the frames may end
+	mask   *mask
+	reach  bool     // the rule of the frames may end inside a token
+	ends   []uint32 // if so, the nodes with children at whose text it does; made on demand
+	listed bool     // ends are made
 }
 
 // write sets row to the mask.
@@ -77,7 +79,7 @@ func (t *tables) maskOf(p *place) *mask {
 	clear(row)
 	for _, top := range tops {
 		top.mask.mask.add(row)
-		if len(top.mask.ends) > 0 {
+		if top.mask.reach {
 			t.walkBelow(row, top)
 		}
 	}
@@ -95,6 +97,7 @@ func (t *tables) maskOf(p *place) *mask {
 
 // A groupTop is the topMask of those stacks of a place that have the same frames below.
 type groupTop struct {
+	place *place // the top frames alone
 	mask  *topMask
 	below *set
 }
@@ -111,7 +114,12 @@ func (t *tables) topsOf(p *place) []groupTop {
 				t.group = append(t.group, item{other.where, t.usualCount(other), t.bottom})
 			}
 		}
-		t.tops = append(t.tops, groupTop{t.topMaskOf(), it.below})
+		base := len(t.slab)
+		t.slab = append(t.slab, t.group...)
+		t.merge(base)
+		top := t.internPlace(t.slab[base:], false)
+		t.slab = t.slab[:base]
+		t.tops = append(t.tops, groupTop{top, t.topMaskOf(top), it.below})
 	}
 	return t.tops
 }
@@ -143,43 +151,55 @@ func (t *tables) usualCount(it item) int32 {
 	return it.count
 }
 
-// topMaskOf returns the topMask of the frames in t.group.
-func (t *tables) topMaskOf() *topMask {
-	base := len(t.slab)
-	t.slab = append(t.slab, t.group...)
-	t.merge(base)
-	p := t.internPlace(t.slab[base:], false)
-	t.slab = t.slab[:base]
+// topMaskOf returns what a place of top frames allows.
+func (t *tables) topMaskOf(p *place) *topMask {
 	if p.top != nil {
 		return p.top
 	}
-	v, row := t.vocabulary, t.row
-	clear(row)
 	top := &topMask{}
-	t.depth[0] = p
-	t.walk(row, v.middle, len(v.nodes), 0, &top.ends)
+	clear(t.row)
+	t.walkTop(t.row, p, func(int, *node) { top.reach = true })
 	if chars := t.freeChars(p); chars > 0 {
-		for i, w := range v.plain[chars] {
-			row[i] |= w
+		for i, w := range t.vocabulary.plain[chars] {
+			t.row[i] |= w
 		}
-		if chars < maxPlain {
-			t.walk(row, 0, v.middle, chars, &top.ends)
-		}
-	} else {
-		t.walk(row, 0, v.middle, 0, &top.ends)
 	}
 	for _, it := range p.items {
 		moves := t.states[it.where].tokens
 		for _, m := range t.tokens[moves.from:moves.to] {
-			setBit(row, m.token)
+			setBit(t.row, m.token)
 		}
 	}
-	top.mask = t.pack(row)
-	t.bytes += 64 + 4*len(top.ends)
+	top.mask = t.pack(t.row)
+	t.bytes += 64
 	if !t.broken {
 		p.top = top
 	}
 	return top
+}
+
+// walkTop adds to row what the tries have from a place of top frames, but for the tokens that it is known to allow.
+func (t *tables) walkTop(row []uint64, p *place, ends func(int, *node)) {
+	v := t.vocabulary
+	t.depth[0] = p
+	t.walk(row, v.middle, len(v.nodes), 0, ends)
+	if chars := t.freeChars(p); chars < maxPlain {
+		t.walk(row, 0, v.middle, chars, ends)
+	}
+}
+
+// endsOf returns the nodes at which the rule of top frames may end.
+func (t *tables) endsOf(top groupTop) []uint32 {
+	if !top.mask.listed {
+		var ends []uint32
+		t.walkTop(t.spare, top.place, func(i int, _ *node) { ends = append(ends, uint32(i)) })
+		if t.broken {
+			return nil
+		}
+		top.mask.ends, top.mask.listed = ends, true
+		t.bytes += 4 * len(ends)
+	}
+	return top.mask.ends
 }
 
 // freeChars returns how many plain characters are surely allowed at a place, up to maxPlain.
@@ -201,20 +221,30 @@ func (t *tables) freeChars(p *place) int {
 // walkBelow adds the tokens that go on after a rule's end among the stacks below.
 func (t *tables) walkBelow(row []uint64, top groupTop) {
 	next := t.after(top.below)
-	if len(next.items) == 0 {
+	if !t.takesBytes(next) {
 		return
 	}
-	for _, i := range top.mask.ends {
+	for _, i := range t.endsOf(top) {
 		n := &t.vocabulary.nodes[i]
 		t.depth[n.depth] = next
 		t.walk(row, int(i)+1, int(i+n.size), 0, nil)
 	}
 }
 
+// takesBytes reports whether a place goes on by a byte.
+func (t *tables) takesBytes(p *place) bool {
+	for _, it := range p.items {
+		if s := &t.states[it.where]; s.edges.from < s.edges.to {
+			return true
+		}
+	}
+	return false
+}
+
 // walk adds the tokens of the nodes from first to last that the places in t.depth lead to, where each is that of the text
 // of a node on the way. Subtrees whose tokens have at most known characters are in row already. Nodes at which the output
-// may end, with more of a token to come, go to ends, unless it is nil.
-func (t *tables) walk(row []uint64, first, last, known int, ends *[]uint32) {
+// may end, with more of a token to come, are given to ends, unless it is nil.
+func (t *tables) walk(row []uint64, first, last, known int, ends func(int, *node)) {
 	v := t.vocabulary
 	for i := first; i < last; {
 		n := &v.nodes[i]
@@ -245,7 +275,7 @@ func (t *tables) walk(row []uint64, first, last, known int, ends *[]uint32) {
 			setBit(row, id)
 		}
 		if next.ends && ends != nil && n.size > 1 {
-			*ends = append(*ends, uint32(i))
+			ends(i, n)
 		}
 		t.depth[n.depth] = next
 		i++

@@ -67,6 +67,7 @@ type tables struct {
 
 	// Room of masks.
 	row   []uint64
+	spare []uint64
 	depth []*place
 	group []item
 	tops  []groupTop
@@ -90,7 +91,7 @@ func newTables(a *automaton, v *Vocabulary) *tables {
 	t := &tables{
 		automaton: a, vocabulary: v,
 		sets: map[uint64]*set{}, places: map[uint64]*place{}, unions: map[[2]*set]*set{},
-		row: make([]uint64, v.Words()), depth: make([]*place, v.longest+1),
+		row: make([]uint64, v.Words()), spare: make([]uint64, v.Words()), depth: make([]*place, v.longest+1),
 	}
 	t.bottom = t.internSet(0, true)
 	t.dead = t.internPlace(nil, false)
