@@ -67,7 +67,7 @@ func (s *Server) checkHost(r *http.Request) *Error {
 	if a, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok && name == a.IP.String() {
 		return nil
 	}
-	return &Error{Status: http.StatusForbidden, Code: codeForbidden, Message: fmt.Sprintf("Host %s is not served here; restart with --allowed-host %s to accept it", shorten(name), shorten(name))}
+	return forbiddenf("Host %s is not served here; restart with --allowed-host %s to accept it", shorten(name), shorten(name))
 }
 
 // hostName is the name in a Host header, without its port, in lower case.
@@ -93,7 +93,7 @@ func (s *Server) checkOrigin(w http.ResponseWriter, r *http.Request) *Error {
 	origin := origins[0]
 	switch {
 	case len(origins) > 1:
-		return &Error{Status: http.StatusForbidden, Code: codeForbidden, Message: "more than one Origin header"}
+		return forbiddenf("more than one Origin header")
 	case strings.EqualFold(origin, "http://"+r.Host):
 		return nil
 	case slices.Contains(s.o.Access.Origins, "*"):
@@ -103,8 +103,7 @@ func (s *Server) checkOrigin(w http.ResponseWriter, r *http.Request) *Error {
 		w.Header().Set("Vary", "Origin")
 	default:
 		s.refused.note(s.o.Console, origin)
-		return &Error{Status: http.StatusForbidden, Code: codeForbidden, Message: fmt.Sprintf(
-			"Origin %s is not allowed; restart with --allowed-origin %s to accept it", shorten(origin), shorten(origin))}
+		return forbiddenf("Origin %s is not allowed; restart with --allowed-origin %s to accept it", shorten(origin), shorten(origin))
 	}
 	w.Header().Set("Access-Control-Expose-Headers", "Retry-After, WWW-Authenticate")
 	return nil

@@ -45,11 +45,14 @@ func invalidf(format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Code: codeInvalid, Message: fmt.Sprintf(format, args...)}
 }
 
-// notSupported is the error of a request for what the interface has and this server does not do.
-func notSupported(what string) *Error { return invalidf("%s is not supported", what) }
+// forbiddenf is the error of a request that this server is not for.
+func forbiddenf(format string, args ...any) *Error {
+	return &Error{Status: http.StatusForbidden, Code: codeForbidden, Message: fmt.Sprintf(format, args...)}
+}
 
-func overloaded(message string) *Error {
-	return &Error{Status: http.StatusServiceUnavailable, Code: codeOverloaded, Message: message}
+// tooLongf is the error of a prompt that the context does not hold.
+func tooLongf(format string, args ...any) *Error {
+	return &Error{Status: http.StatusBadRequest, Code: codeContext, Message: fmt.Sprintf(format, args...)}
 }
 
 // Causes of a request's end.

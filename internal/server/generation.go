@@ -201,14 +201,13 @@ func (x *exchange) fit(g *generation) error {
 	n, context := len(g.prompt), x.s.model.Context
 	switch {
 	case n >= context && x.dialect == anthropic:
-		return &Error{Status: http.StatusBadRequest, Code: codeContext, Message: fmt.Sprintf("prompt is too long: %d tokens > %d maximum input tokens", n, context-1)}
+		return tooLongf("prompt is too long: %d tokens > %d maximum input tokens", n, context-1)
 	case n >= context:
-		return &Error{Status: http.StatusBadRequest, Code: codeContext, Message: "prompt exceeds the context window"}
+		return tooLongf("prompt exceeds the context window")
 	case g.maxTokens > context-n && g.clamp:
 		g.maxTokens, g.clamped = context-n, true
 	case g.maxTokens > context-n:
-		return &Error{Status: http.StatusBadRequest, Code: codeContext, Message: fmt.Sprintf(
-			"prompt and %s exceed the context window: %d + %d > %d tokens", g.maxField, n, g.maxTokens, context)}
+		return tooLongf("prompt and %s exceed the context window: %d + %d > %d tokens", g.maxField, n, g.maxTokens, context)
 	}
 	return nil
 }

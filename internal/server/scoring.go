@@ -21,7 +21,10 @@ const scoringInstruction = "Judge the evidence by the criterion. " +
 	"Answer with the uppercase letter of exactly one of the listed options, and with nothing else."
 
 // errScoring says that the vocabulary has no single tokens for the answers.
-var errScoring = &Error{Status: http.StatusInternalServerError, Code: "scoring_unsupported", Message: "the tokenizer cannot express the answers as single tokens"}
+var errScoring = &Error{
+	Status: http.StatusInternalServerError, Code: "scoring_unsupported",
+	Message: "the tokenizer cannot express the answers as single tokens",
+}
 
 // mostSlots is the most answers that a question can have.
 const mostSlots = 255
@@ -85,7 +88,7 @@ func (x *exchange) scorePrompt(payload *ojson.Object, slots []string) (*scored, 
 			sc.tail = len(tail)
 		}
 		if len(sc.prompt) > x.s.model.Context {
-			return &Error{Status: http.StatusBadRequest, Code: codeContext, Message: "prompt exceeds the context window"}
+			return tooLongf("prompt exceeds the context window")
 		}
 		for _, slot := range slots {
 			token, ok := x.s.slotToken(slot)
