@@ -55,6 +55,10 @@ func tooLongf(format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Code: codeContext, Message: fmt.Sprintf(format, args...)}
 }
 
+func overloaded(message string) *Error {
+	return &Error{Status: http.StatusServiceUnavailable, Code: codeOverloaded, Message: message}
+}
+
 // Causes of a request's end.
 var (
 	errDeadline = &Error{Status: http.StatusGatewayTimeout, Code: codeTimeout, Message: "the request took longer than its timeout"}
