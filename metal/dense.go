@@ -88,8 +88,8 @@ func (b *Backend) Attention(dst, q, k, v model.Buffer, a *model.Attention) {
 	}
 	s, kv := a.Layout, &b.states[a.KV]
 	p := prepareParams{
-		heads: cUint(s.Heads), kvHeads: cUint(s.KVHeads), dim: cUint(s.HeadDim), gated: flag(s.Gated), qNorm: flag(a.QNorm != model.None),
-		kNorm: flag(a.KNorm != model.None), tablePages: cUint(b.pages.width), epsilon: cFloat(b.layout.Epsilon),
+		heads: cUint(s.Heads), kvHeads: cUint(s.KVHeads), dim: cUint(s.HeadDim), gated: bit(s.Gated), qNorm: bit(a.QNorm != model.None),
+		kNorm: bit(a.KNorm != model.None), tablePages: cUint(b.pages.width), epsilon: cFloat(b.layout.Epsilon),
 	}
 	if a.Rotate {
 		p.pairs = cUint(s.RopeDim / 2)
@@ -98,12 +98,12 @@ func (b *Backend) Attention(dst, q, k, v model.Buffer, a *model.Attention) {
 	add(&b.commands, b.kernels.prepare, headGrid(s.Heads+2*s.KVHeads, b.rows), p, b.at(q), b.at(k), b.at(v), b.vector(a.QNorm),
 		b.vector(a.KNorm), b.freq.from(0), rows, table, keys, values)
 	add(&b.commands, b.kernels.attention, attentionGrid(s.Heads, b.rows, s.HeadDim), attentionParams{
-		heads: p.heads, kvHeads: p.kvHeads, dim: p.dim, gated: p.gated, sinks: flag(a.Sinks != model.None), window: cUint(a.Window),
+		heads: p.heads, kvHeads: p.kvHeads, dim: p.dim, gated: p.gated, sinks: bit(a.Sinks != model.None), window: cUint(a.Window),
 		tablePages: p.tablePages, scale: cFloat(1 / math.Sqrt(float64(s.HeadDim))),
 	}, b.at(q), rows, table, keys, values, b.vector(a.Sinks), b.at(dst))
 }
 
-func flag(set bool) cUint {
+func bit(set bool) cUint {
 	if set {
 		return 1
 	}
@@ -141,7 +141,7 @@ func (b *Backend) GDN(dst, qkv, beta, alpha model.Buffer, g *model.GDN) {
 func (b *Backend) GatedNorm(dst, x, z model.Buffer, w model.Vector, sigmoid bool) {
 	dim := b.vectors[w].Size() / 4
 	heads := b.buffers[x].width / dim
-	p := gatedNormParams{heads: cUint(heads), dim: cUint(dim), epsilon: cFloat(b.layout.Epsilon), sigmoid: flag(sigmoid)}
+	p := gatedNormParams{heads: cUint(heads), dim: cUint(dim), epsilon: cFloat(b.layout.Epsilon), sigmoid: bit(sigmoid)}
 	add(&b.commands, b.kernels.gatedNorm, headGrid(heads, b.rows), p, b.at(x), b.at(z), b.vectors[w].from(0), b.at(dst))
 }
 

@@ -32,7 +32,8 @@ kernel void prepare(device float *q [[buffer(0)]], device const float *k [[buffe
 	const bool query = group.x < p.heads;
 	const uint head = query ? group.x : group.x - p.heads;
 	const uint stride = query && p.gated != 0 ? 2 * p.dim : p.dim;
-	device const float *x = query ? q + (ulong(group.y) * p.heads + head) * stride : k + (ulong(group.y) * p.kvHeads + head) * stride;
+	device float *out = q + (ulong(group.y) * p.heads + head) * stride;
+	device const float *x = query ? out : k + (ulong(group.y) * p.kvHeads + head) * stride;
 	device const float *w = query ? qNorm : kNorm;
 	const bool normalize = (query ? p.qNorm : p.kNorm) != 0;
 	float inv = 1;
@@ -42,7 +43,6 @@ kernel void prepare(device float *q [[buffer(0)]], device const float *k [[buffe
 		inv = 1 / precise::sqrt(simd_sum(sum) / float(p.dim) + p.epsilon);
 	}
 	const ulong at = query ? 0 : cacheAt(table, p.tablePages, row.lane, p.kvHeads, p.dim, row.index, head);
-	device float *out = q + (ulong(group.y) * p.heads + head) * stride;
 	for (uint i = lane; i < p.dim; i += 32) {
 		if (i >= p.pairs && i < 2 * p.pairs) continue; // with its partner
 		float a = x[i] * inv * (normalize ? w[i] : 1.0f);
