@@ -69,7 +69,8 @@ type Options struct {
 func New(d *Device, p *planner.Plan, images *planner.Images, o Options) (*Backend, error) {
 	s := &p.Layout
 	if s.Arch != planner.DenseHybrid {
-		return nil, fmt.Errorf("metal: %s is of an architecture that the metal backend does not run; it runs dense hybrids", p.Family.Name)
+		return nil, fmt.Errorf("metal: %s is of an architecture that the metal backend does not run; it runs dense hybrids",
+			p.Family.Name)
 	}
 	if s.GDN.HeadDim != gdnDim || s.GDN.Kernel > convTaps || s.Attention.HeadDim%32 != 0 || s.Attention.HeadDim > 256 {
 		return nil, fmt.Errorf("metal: heads of %d and %d and convolutions of %d taps; the kernels take heads of %d, of up to 256 in "+
@@ -93,7 +94,8 @@ func (b *Backend) open(images *planner.Images) error {
 	}
 	for name, k := range map[string]**Kernel{
 		"rmsnorm": &b.kernels.rmsnorm, "gated_norm": &b.kernels.gatedNorm, "copy_rows": &b.kernels.copyRows,
-		"project_f32": &b.kernels.projectF32, "attention_prepare" + suffix: &b.kernels.prepare, "attention" + suffix: &b.kernels.attention,
+		"project_f32": &b.kernels.projectF32, "attention_prepare" + suffix: &b.kernels.prepare,
+		"attention" + suffix: &b.kernels.attention,
 		"conv": &b.kernels.conv, "gdn": &b.kernels.gdn,
 	} {
 		var err error

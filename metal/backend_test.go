@@ -299,7 +299,8 @@ func TestPassAllocates(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	d := open(t, Devices()[0])
 	moe := openTiny(t, "tiny-qwen35moe-Q4_K_M")
-	if _, err := New(d, moe.plan, new(planner.Images), Options{MaxRows: 8}); err == nil || !strings.Contains(err.Error(), "architecture") {
+	_, err := New(d, moe.plan, new(planner.Images), Options{MaxRows: 8})
+	if err == nil || !strings.Contains(err.Error(), "architecture") {
 		t.Errorf("a MoE target: %v", err)
 	}
 	x := openTiny(t, "tiny-qwen35-Q8_0")

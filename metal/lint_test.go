@@ -40,8 +40,8 @@ var (
 )
 
 // unsupported are words that Metal's language does not have, or that the host does not understand as Metal does.
-var unsupported = regexp.MustCompile(`\b(double|long long|goto|new|delete|throw|try|virtual|std::|static_cast|reinterpret_cast|dynamic_cast|` +
-	`printf|malloc|assert|thread_local|volatile|union|atomic_\w+|texture\w*|sampler)\b`)
+var unsupported = regexp.MustCompile(`\b(double|long long|goto|new|delete|throw|try|virtual|std::|static_cast|` +
+	`reinterpret_cast|dynamic_cast|printf|malloc|assert|thread_local|volatile|union|atomic_\w+|texture\w*|sampler)\b`)
 
 // swizzle is a choice of components other than one.
 var swizzle = regexp.MustCompile(`\.[xyzw]{2,4}\b`)
@@ -76,7 +76,8 @@ func lintLine(at, line string) (found []string) {
 // TestLintFinds holds the lint itself to lines that it must find, and to others.
 func TestLintFinds(t *testing.T) {
 	for line, want := range map[string]int{
-		"float *p = x;": 1, "device float *p = x, *q = y;": 0, "(float *)shared": 1, "threadgroup float *s = (threadgroup float *)shared;": 0,
+		"float *p = x;": 1, "device float *p = x, *q = y;": 0, "(float *)shared": 1,
+		"threadgroup float *s = (threadgroup float *)shared;": 0,
 		"constant uint &n": 0, "uint &n": 1, "a * b": 0, "double d = 0;": 1, "v.xy": 1, "v.x": 0, "device const T *keys": 0, "a & b": 0,
 	} {
 		if got := lintLine("test:1", line); len(got) != want {
@@ -167,8 +168,8 @@ func TestBridgeSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	check := func(text string) error {
-		return clang(t, text, "-x", "objective-c", "-std=gnu11", "-fobjc-arc", "-fblocks", "-fobjc-runtime=macosx-14.0", "-Wall", "-Wextra",
-			"-Werror", "-I.", "-isystem", filepath.Join("lint", "include"))
+		return clang(t, text, "-x", "objective-c", "-std=gnu11", "-fobjc-arc", "-fblocks", "-fobjc-runtime=macosx-14.0",
+			"-Wall", "-Wextra", "-Werror", "-I.", "-isystem", filepath.Join("lint", "include"))
 	}
 	if err := check(string(text)); err != nil {
 		t.Error(err)

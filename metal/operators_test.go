@@ -53,7 +53,8 @@ func TestGatedNorm(t *testing.T) {
 		if sigmoid {
 			p.sigmoid, gate = 1, oracle.Sigmoid
 		}
-		add(&b.commands, b.kernel("gated_norm"), headGrid(heads, rows), p, buf.from(0), filled(b, z).from(0), filled(b, w).from(0), buf.from(0))
+		add(&b.commands, b.kernel("gated_norm"), headGrid(heads, rows), p, buf.from(0), filled(b, z).from(0),
+			filled(b, w).from(0), buf.from(0))
 		b.run()
 		want := make([]float64, dim)
 		for at := 0; at < len(x); at += dim {
@@ -199,7 +200,8 @@ func testAttention(b *bench, c attentionCase) {
 
 // checkPrepared holds a head to its norm and rotation. An angle's sine and cosine are within 4 u, a norm within (dim/2 + 6)
 // u; stored is the roundoff of what it is stored in.
-func checkPrepared(r *ratio, got, x, norm []float32, c attentionCase, p oracle.Position, freq []float32, stored float64, what string) {
+func checkPrepared(r *ratio, got, x, norm []float32, c attentionCase, p oracle.Position, freq []float32,
+	stored float64, what string) {
 	want := wide(x)
 	bound := 8.0
 	if c.norms {
@@ -224,7 +226,8 @@ func checkPrepared(r *ratio, got, x, norm []float32, c attentionCase, p oracle.P
 
 // checkAttention holds a row to the oracle. A score of D products strays (D+2) u sum |q||k| scale and its exponential that
 // and a few units more for every rescaling; the weighted mean strays twice the largest of it, and a sum over its tokens.
-func checkAttention(r *ratio, got []float32, query, gate []float64, cache *oracle.Cache, index int, sinks []float32, c attentionCase) {
+func checkAttention(r *ratio, got []float32, query, gate []float64, cache *oracle.Cache, index int, sinks []float32,
+	c attentionCase) {
 	want := make([]float64, len(query))
 	var s []float64
 	if c.sinks {
@@ -297,7 +300,8 @@ func TestConv(t *testing.T) {
 					for j := range taps - 1 {
 						sum += math.Abs(past[j*channels+c] * float64(w[c*taps+j]))
 					}
-					r.check(view[float32](buf)[at+c], v, 1.1*(taps+2)*u*sum+16*u*math.Abs(v), "pass %d, lane %d, row %d, channel %d", pass, s.lane, i, c)
+					bound := 1.1*(taps+2)*u*sum + 16*u*math.Abs(v)
+					r.check(view[float32](buf)[at+c], v, bound, "pass %d, lane %d, row %d, channel %d", pass, s.lane, i, c)
 				}
 			}
 		}

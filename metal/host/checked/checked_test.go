@@ -14,7 +14,8 @@ import (
 // ones.
 func TestFaults(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "faults")
-	build := exec.Command("g++", "-std=c++17", "-O1", "-fsanitize=kernel-address", "-Wno-attributes", "-Wno-subobject-linkage", "-o", program,
+	build := exec.Command("g++", "-std=c++17", "-O1", "-fsanitize=kernel-address", "-Wno-attributes",
+		"-Wno-subobject-linkage", "-o", program,
 		filepath.Join("testdata", "faults.cpp"), "-lpthread")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
