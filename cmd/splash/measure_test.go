@@ -186,3 +186,47 @@ func talk(t *testing.T, family, path string, flags ...string) {
 		t.Errorf("run %s: status %d: %s%s", path, status, out, stderr)
 	}
 }
+
+// TestPlanWritesImages makes the images of a model, finds them there the second time, and makes them again for a file that
+// has changed.
+func TestPlanWritesImages(t *testing.T) {
+	model, dir := filepath.Join(t.TempDir(), "model.gguf"), filepath.Join(t.TempDir(), "images")
+	data, err := os.ReadFile(filepath.Join("..", "..", "fixtures", "tiny", "tiny-qwen35-MIX.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func() map[string]os.FileInfo {
+		t.Helper()
+		status, out, stderr := invoke(t, "plan", model, "--write", dir)
+		if status != 0 || !strings.Contains(out, "6 images") {
+			t.Fatalf("status %d: %s%s", status, out, stderr)
+		}
+		files := map[string]os.FileInfo{}
+		for _, name := range []string{"layer-0.bin", "layer-3.bin", "head.bin", "embedding.bin"} {
+			info, err := os.Stat(filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			files[name] = info
+		}
+		return files
+	}
+	if err := os.WriteFile(model, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	first, again := write(), write()
+	for name := range first {
+		if !os.SameFile(first[name], again[name]) || !first[name].ModTime().Equal(again[name].ModTime()) {
+			t.Errorf("%s was made again", name)
+		}
+	}
+	data[len(data)-1]++
+	if err := os.WriteFile(model, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, info := range write() {
+		if os.SameFile(first[name], info) && first[name].ModTime().Equal(info.ModTime()) {
+			t.Errorf("%s is that of the file as it was", name)
+		}
+	}
+}

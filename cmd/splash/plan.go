@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -8,22 +9,31 @@ import (
 	"github.com/spf13/cobra"
 
 	"splash/internal/check"
+	"splash/internal/gguf"
+	"splash/internal/safetensors"
 	"splash/planner"
 )
 
 func newPlan() *cobra.Command {
 	var o check.Options
 	var asJSON bool
+	var dir string
 	cmd := &cobra.Command{
 		Use:   "plan PATH",
 		Short: "Print the plan of a model's weight images",
 		Long: `Print the images that a model's weights become: every tensor, its form and format, where it lies, and its bits per
-weight. The plan is made from metadata alone; PATH is as for model-check.`,
+weight. The plan is made from metadata alone; PATH is as for model-check.
+
+With --write the images are made in a directory. What an interrupted run wrote is continued, images of a file that has
+changed are made again, and images that are there already are left.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			report, err := check.Model(args[0], o)
 			if err != nil {
 				return err
+			}
+			if dir != "" {
+				return writeImages(cmd, args[0], dir, report.Plan)
 			}
 			images, err := planner.PlanImages(report.Plan)
 			if err != nil {
@@ -38,7 +48,74 @@ weight. The plan is made from metadata alone; PATH is as for model-check.`,
 	f := cmd.Flags()
 	f.BoolVar(&o.HeaderOnly, "header-only", false, "PATH is a GGUF's header without the data behind it")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	f.StringVar(&dir, "write", "", "make the images in this `directory`")
+	cmd.MarkFlagsMutuallyExclusive("write", "json")
+	cmd.MarkFlagsMutuallyExclusive("write", "header-only")
 	return cmd
+}
+
+// writeImages makes the images of the model at path in a directory.
+func writeImages(cmd *cobra.Command, path, dir string, p *planner.Plan) error {
+	w, sources, files, err := imageSources(path, p)
+	if err != nil {
+		return err
+	}
+	defer files.Close()
+	wide, err := planner.InexactBF16(p, w)
+	if err != nil {
+		return err
+	}
+	images, err := planner.PlanImages(p, wide...)
+	if err != nil {
+		return err
+	}
+	const steps = 1000
+	b := newBar(cmd, "Writing", steps)
+	err = planner.MakeImages(cmd.Context(), dir, images, w, sources, func(s planner.ImageProgress) {
+		b.set(int(steps * s.Done / max(s.Total, 1)))
+	})
+	b.done()
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d images, %s\n", dir, len(images.Images), byteSize(images.Size()))
+	return err
+}
+
+// imageSources opens the files that a plan's weights come from.
+func imageSources(path string, p *planner.Plan) (planner.Weights, []planner.ImageSource, io.Closer, error) {
+	var sources []planner.ImageSource
+	add := func(path string, header int64) error {
+		s, err := planner.IdentifyImageSource(path, header)
+		sources = append(sources, s)
+		return err
+	}
+	if p.Format == "safetensors" {
+		c, err := safetensors.OpenDir(path)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		for _, f := range c.Files {
+			if err := add(f.Name, f.DataStart); err != nil {
+				return nil, nil, nil, errors.Join(err, c.Close())
+			}
+		}
+		return planner.OpenSafetensors(c, p), sources, c, nil
+	}
+	f, err := gguf.Open(path)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	for i, part := range f.Paths {
+		h := f.Header
+		if len(f.Parts) > 0 {
+			h = f.Parts[i]
+		}
+		if err := add(part, h.End); err != nil {
+			return nil, nil, nil, errors.Join(err, f.Close())
+		}
+	}
+	return planner.OpenGGUF(f, p), sources, f, nil
 }
 
 // A plannedTensor is a tensor of an image as a reader sees it.
