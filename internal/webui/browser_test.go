@@ -65,12 +65,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// chromium returns the browser of all tests.
+// chromium returns the browser of all tests, which share it in parallel.
 func chromium(t *testing.T) *browser {
 	t.Helper()
 	if os.Getenv(browserTests) == "" {
 		t.Skipf("set %s=1 to drive the page in Chromium", browserTests)
 	}
+	t.Parallel()
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.browser == nil {
@@ -288,6 +289,7 @@ func (b *browser) blank(t *testing.T) *tab {
 	for _, domain := range []string{"Page", "Runtime", "Network", "Log"} {
 		p.call(domain+".enable", nil, nil)
 	}
+	p.call("Emulation.setFocusEmulationEnabled", map[string]any{"enabled": true}, nil)
 	return p
 }
 

@@ -333,7 +333,7 @@ func TestScriptsInTexts(t *testing.T) {
 		p.done(2 * (i + 1))
 	}
 	p.reload() // what is kept is drawn again
-	p.wait(`chat.turns.length === 6`)
+	p.wait(`chat.turns.length === 6 && server.model !== null`)
 	p.eval(nil, `for (const d of document.querySelectorAll('details')) d.open = true`)
 	var found []string
 	p.eval(&found, `(() => {
@@ -776,8 +776,8 @@ func TestLongAnswer(t *testing.T) {
 }
 
 func TestCopying(t *testing.T) {
+	b := chromium(t)
 	for _, host := range []string{"127.0.0.1", insecureHost} {
-		b := chromium(t)
 		f := newFake(t)
 		p := b.open(t, strings.Replace(f.URL, "127.0.0.1", host, 1)+"/", view{})
 		p.wait(`server.model !== null`)

@@ -2,19 +2,16 @@ package webui_test
 
 import (
 	"io"
-	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 
 	"splash/internal/engine"
 	"splash/internal/server"
 	"splash/internal/target"
-	"splash/internal/webui"
 )
 
-// serveDemo serves the demonstration model beside the page.
+// serveDemo serves the demonstration model, and the page, as splash serve does.
 func serveDemo(t *testing.T, key string) string {
 	t.Helper()
 	m, err := target.Open(t.Context(), target.Options{Chat: true, Engine: engine.Options{Lanes: 2}})
@@ -29,14 +26,7 @@ func serveDemo(t *testing.T, key string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := webui.Handler()
-	h := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if slices.Contains(webui.Paths(), r.URL.Path) {
-			page.ServeHTTP(w, r)
-			return
-		}
-		s.ServeHTTP(w, r)
-	}))
+	h := httptest.NewUnstartedServer(s)
 	h.Config.SetKeepAlivesEnabled(false)
 	h.Start()
 	t.Cleanup(func() {
