@@ -39,7 +39,7 @@ block:
 	RET
 
 // func dot256F32w4r1(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·dot256F32w4r1(SB), NOSPLIT, $0-56
 	MOVQ   acc+0(FP), AX
 	MOVQ   lanes+8(FP), CX
@@ -48,6 +48,7 @@ TEXT ·dot256F32w4r1(SB), NOSPLIT, $0-56
 	LEAQ   (BX)(BX*2), SI
 	MOVQ   x+32(FP), DI
 	MOVQ   blocks+48(FP), R8
+	LEAQ   (DX)(BX*4), R9
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -76,6 +77,11 @@ block:
 	VFMADD231PS  Y9, Y8, Y5
 	VMOVUPS      32(DX)(SI*1), Y9
 	VFMADD231PS  Y9, Y8, Y7
+	PREFETCHT1   (R9)
+	PREFETCHT1   64(R9)
+	PREFETCHT1   128(R9)
+	PREFETCHT1   192(R9)
+	ADDQ         $0x00000100, R9
 	ADDQ         $0x00000040, DX
 	ADDQ         $0x00000040, DI
 	DECQ         R8
@@ -151,7 +157,7 @@ block:
 	RET
 
 // func dot256F16w4r1(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·dot256F16w4r1(SB), NOSPLIT, $0-56
 	MOVQ   acc+0(FP), AX
 	MOVQ   lanes+8(FP), CX
@@ -160,6 +166,7 @@ TEXT ·dot256F16w4r1(SB), NOSPLIT, $0-56
 	LEAQ   (BX)(BX*2), SI
 	MOVQ   x+32(FP), DI
 	MOVQ   blocks+48(FP), R8
+	LEAQ   (DX)(BX*4), R9
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -188,6 +195,9 @@ block:
 	VFMADD231PS  Y9, Y8, Y5
 	VCVTPH2PS    16(DX)(SI*1), Y9
 	VFMADD231PS  Y9, Y8, Y7
+	PREFETCHT1   (R9)
+	PREFETCHT1   64(R9)
+	ADDQ         $0x00000080, R9
 	ADDQ         $0x00000020, DX
 	ADDQ         $0x00000040, DI
 	DECQ         R8
@@ -265,7 +275,7 @@ block:
 	RET
 
 // func dot256BF16w4r1(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·dot256BF16w4r1(SB), NOSPLIT, $0-56
 	MOVQ   acc+0(FP), AX
 	MOVQ   lanes+8(FP), CX
@@ -274,6 +284,7 @@ TEXT ·dot256BF16w4r1(SB), NOSPLIT, $0-56
 	LEAQ   (BX)(BX*2), SI
 	MOVQ   x+32(FP), DI
 	MOVQ   blocks+48(FP), R8
+	LEAQ   (DX)(BX*4), R9
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -310,6 +321,9 @@ block:
 	VPMOVZXWD    16(DX)(SI*1), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y9, Y8, Y7
+	PREFETCHT1   (R9)
+	PREFETCHT1   64(R9)
+	ADDQ         $0x00000080, R9
 	ADDQ         $0x00000020, DX
 	ADDQ         $0x00000040, DI
 	DECQ         R8
@@ -382,7 +396,7 @@ block:
 	RET
 
 // func dot512F32w4r1(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·dot512F32w4r1(SB), NOSPLIT, $0-56
 	MOVQ   acc+0(FP), AX
 	MOVQ   lanes+8(FP), CX
@@ -391,6 +405,7 @@ TEXT ·dot512F32w4r1(SB), NOSPLIT, $0-56
 	LEAQ   (BX)(BX*2), SI
 	MOVQ   x+32(FP), DI
 	MOVQ   blocks+48(FP), R8
+	LEAQ   (DX)(BX*4), R9
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -406,6 +421,11 @@ block:
 	VFMADD231PS   Z5, Z4, Z2
 	VMOVUPS       (DX)(SI*1), Z5
 	VFMADD231PS   Z5, Z4, Z3
+	PREFETCHT1    (R9)
+	PREFETCHT1    64(R9)
+	PREFETCHT1    128(R9)
+	PREFETCHT1    192(R9)
+	ADDQ          $0x00000100, R9
 	ADDQ          $0x00000040, DX
 	ADDQ          $0x00000040, DI
 	DECQ          R8
@@ -451,7 +471,7 @@ block:
 	RET
 
 // func dot512F32w4r4(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·dot512F32w4r4(SB), NOSPLIT, $0-56
 	MOVQ   acc+0(FP), AX
 	MOVQ   lanes+8(FP), CX
@@ -462,6 +482,7 @@ TEXT ·dot512F32w4r4(SB), NOSPLIT, $0-56
 	MOVQ   xStride+40(FP), R8
 	LEAQ   (R8)(R8*2), R9
 	MOVQ   blocks+48(FP), R10
+	LEAQ   (DX)(BX*4), R11
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -504,6 +525,11 @@ block:
 	VFMADD231PS   Z20, Z17, Z13
 	VFMADD231PS   Z20, Z18, Z14
 	VFMADD231PS   Z20, Z19, Z15
+	PREFETCHT1    (R11)
+	PREFETCHT1    64(R11)
+	PREFETCHT1    128(R11)
+	PREFETCHT1    192(R11)
+	ADDQ          $0x00000100, R11
 	ADDQ          $0x00000040, DX
 	ADDQ          $0x00000040, DI
 	DECQ          R10
@@ -691,7 +717,7 @@ block:
 	RET
 
 // func dot512F16w4r1(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·dot512F16w4r1(SB), NOSPLIT, $0-56
 	MOVQ   acc+0(FP), AX
 	MOVQ   lanes+8(FP), CX
@@ -700,6 +726,7 @@ TEXT ·dot512F16w4r1(SB), NOSPLIT, $0-56
 	LEAQ   (BX)(BX*2), SI
 	MOVQ   x+32(FP), DI
 	MOVQ   blocks+48(FP), R8
+	LEAQ   (DX)(BX*4), R9
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -715,6 +742,9 @@ block:
 	VFMADD231PS   Z5, Z4, Z2
 	VCVTPH2PS     (DX)(SI*1), Z5
 	VFMADD231PS   Z5, Z4, Z3
+	PREFETCHT1    (R9)
+	PREFETCHT1    64(R9)
+	ADDQ          $0x00000080, R9
 	ADDQ          $0x00000020, DX
 	ADDQ          $0x00000040, DI
 	DECQ          R8
@@ -760,7 +790,7 @@ block:
 	RET
 
 // func dot512F16w4r4(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·dot512F16w4r4(SB), NOSPLIT, $0-56
 	MOVQ   acc+0(FP), AX
 	MOVQ   lanes+8(FP), CX
@@ -771,6 +801,7 @@ TEXT ·dot512F16w4r4(SB), NOSPLIT, $0-56
 	MOVQ   xStride+40(FP), R8
 	LEAQ   (R8)(R8*2), R9
 	MOVQ   blocks+48(FP), R10
+	LEAQ   (DX)(BX*4), R11
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -813,6 +844,9 @@ block:
 	VFMADD231PS   Z20, Z17, Z13
 	VFMADD231PS   Z20, Z18, Z14
 	VFMADD231PS   Z20, Z19, Z15
+	PREFETCHT1    (R11)
+	PREFETCHT1    64(R11)
+	ADDQ          $0x00000080, R11
 	ADDQ          $0x00000020, DX
 	ADDQ          $0x00000040, DI
 	DECQ          R10
@@ -1001,7 +1035,7 @@ block:
 	RET
 
 // func dot512BF16w4r1(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·dot512BF16w4r1(SB), NOSPLIT, $0-56
 	MOVQ   acc+0(FP), AX
 	MOVQ   lanes+8(FP), CX
@@ -1010,6 +1044,7 @@ TEXT ·dot512BF16w4r1(SB), NOSPLIT, $0-56
 	LEAQ   (BX)(BX*2), SI
 	MOVQ   x+32(FP), DI
 	MOVQ   blocks+48(FP), R8
+	LEAQ   (DX)(BX*4), R9
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1029,6 +1064,9 @@ block:
 	VPMOVZXWD     (DX)(SI*1), Z5
 	VPSLLD        $0x10, Z5, Z5
 	VFMADD231PS   Z5, Z4, Z3
+	PREFETCHT1    (R9)
+	PREFETCHT1    64(R9)
+	ADDQ          $0x00000080, R9
 	ADDQ          $0x00000020, DX
 	ADDQ          $0x00000040, DI
 	DECQ          R8
@@ -1074,7 +1112,7 @@ block:
 	RET
 
 // func dot512BF16w4r4(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·dot512BF16w4r4(SB), NOSPLIT, $0-56
 	MOVQ   acc+0(FP), AX
 	MOVQ   lanes+8(FP), CX
@@ -1085,6 +1123,7 @@ TEXT ·dot512BF16w4r4(SB), NOSPLIT, $0-56
 	MOVQ   xStride+40(FP), R8
 	LEAQ   (R8)(R8*2), R9
 	MOVQ   blocks+48(FP), R10
+	LEAQ   (DX)(BX*4), R11
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1131,6 +1170,9 @@ block:
 	VFMADD231PS   Z20, Z17, Z13
 	VFMADD231PS   Z20, Z18, Z14
 	VFMADD231PS   Z20, Z19, Z15
+	PREFETCHT1    (R11)
+	PREFETCHT1    64(R11)
+	ADDQ          $0x00000080, R11
 	ADDQ          $0x00000020, DX
 	ADDQ          $0x00000040, DI
 	DECQ          R10

@@ -4,47 +4,47 @@
 
 package cpu
 
-// The products of 1 rows of F32 weights and 1 of activations, in blocks of 16 columns.
+// The products of 1 rows of F32 weights and 1 of activations, in blocks of 16 columns. Four fetch the next four.
 func dot256F32w1r1(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
 
-// The products of 4 rows of F32 weights and 1 of activations, in blocks of 16 columns.
+// The products of 4 rows of F32 weights and 1 of activations, in blocks of 16 columns. Four fetch the next four.
 func dot256F32w4r1(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
 
-// The products of 1 rows of F16 weights and 1 of activations, in blocks of 16 columns.
+// The products of 1 rows of F16 weights and 1 of activations, in blocks of 16 columns. Four fetch the next four.
 func dot256F16w1r1(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
 
-// The products of 4 rows of F16 weights and 1 of activations, in blocks of 16 columns.
+// The products of 4 rows of F16 weights and 1 of activations, in blocks of 16 columns. Four fetch the next four.
 func dot256F16w4r1(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
 
-// The products of 1 rows of BF16 weights and 1 of activations, in blocks of 16 columns.
+// The products of 1 rows of BF16 weights and 1 of activations, in blocks of 16 columns. Four fetch the next four.
 func dot256BF16w1r1(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
 
-// The products of 4 rows of BF16 weights and 1 of activations, in blocks of 16 columns.
+// The products of 4 rows of BF16 weights and 1 of activations, in blocks of 16 columns. Four fetch the next four.
 func dot256BF16w4r1(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
 
-// The products of 1 rows of F32 weights and 1 of activations, in blocks of 16 columns.
+// The products of 1 rows of F32 weights and 1 of activations, in blocks of 16 columns. Four fetch the next four.
 func dot512F32w1r1(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
 
-// The products of 4 rows of F32 weights and 1 of activations, in blocks of 16 columns.
+// The products of 4 rows of F32 weights and 1 of activations, in blocks of 16 columns. Four fetch the next four.
 func dot512F32w4r1(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
 
-// The products of 4 rows of F32 weights and 4 of activations, in blocks of 16 columns.
+// The products of 4 rows of F32 weights and 4 of activations, in blocks of 16 columns. Four fetch the next four.
 func dot512F32w4r4(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
 
-// The products of 1 rows of F16 weights and 1 of activations, in blocks of 16 columns.
+// The products of 1 rows of F16 weights and 1 of activations, in blocks of 16 columns. Four fetch the next four.
 func dot512F16w1r1(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
 
-// The products of 4 rows of F16 weights and 1 of activations, in blocks of 16 columns.
+// The products of 4 rows of F16 weights and 1 of activations, in blocks of 16 columns. Four fetch the next four.
 func dot512F16w4r1(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
 
-// The products of 4 rows of F16 weights and 4 of activations, in blocks of 16 columns.
+// The products of 4 rows of F16 weights and 4 of activations, in blocks of 16 columns. Four fetch the next four.
 func dot512F16w4r4(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
 
-// The products of 1 rows of BF16 weights and 1 of activations, in blocks of 16 columns.
+// The products of 1 rows of BF16 weights and 1 of activations, in blocks of 16 columns. Four fetch the next four.
 func dot512BF16w1r1(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
 
-// The products of 4 rows of BF16 weights and 1 of activations, in blocks of 16 columns.
+// The products of 4 rows of BF16 weights and 1 of activations, in blocks of 16 columns. Four fetch the next four.
 func dot512BF16w4r1(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)
 
-// The products of 4 rows of BF16 weights and 4 of activations, in blocks of 16 columns.
+// The products of 4 rows of BF16 weights and 4 of activations, in blocks of 16 columns. Four fetch the next four.
 func dot512BF16w4r4(acc *float32, lanes int, w *byte, stride int, x *float32, xStride int, blocks int)

@@ -203,7 +203,11 @@ func (t *gdnTask) strip(w *worker, i, h, j int) {
 				kept.decay[slot] = r.decay[gate]
 			}
 		}
-		k.gdnStep(to, state, r.k[at:at+d], r.q[at:at+d], t.b.row(t.qkv, row)[values:][:stripWidth],
+		step := k.gdnStep
+		if t.seg.n == 1 {
+			step = k.gdnLast
+		}
+		step(to, state, r.k[at:at+d], r.q[at:at+d], t.b.row(t.qkv, row)[values:][:stripWidth],
 			t.b.row(t.dst, row)[h*d+j:][:stripWidth], delta, r.beta[gate], r.decay[gate])
 		state = to
 	}

@@ -38,7 +38,7 @@ func (in *inputs) next() *inputBuffer {
 
 // sameInput reports whether two matrices multiply the same form of an input.
 func (m *matrix) sameInput(o *matrix) bool {
-	if m.cols != o.cols || m.colOrder != o.colOrder || len(m.signs) != len(o.signs) || !sameForm(m.blocks, o.blocks) {
+	if m.cols != o.cols || m.colOrder != o.colOrder || len(m.signs) != len(o.signs) || !sameForm(m, o) {
 		return false
 	}
 	for i, s := range m.signs {
@@ -49,10 +49,14 @@ func (m *matrix) sameInput(o *matrix) bool {
 	return true
 }
 
-func sameForm(a, b *blockFormat) bool {
-	if a == nil || b == nil {
-		return a == b
+// rounded reports whether the activations beside m are rounded.
+func (m *matrix) rounded() bool { return m.blocks != nil && !m.exact }
+
+func sameForm(m, o *matrix) bool {
+	if !m.rounded() || !o.rounded() {
+		return m.rounded() == o.rounded()
 	}
+	a, b := m.blocks, o.blocks
 	return a.group == b.group && a.minima == b.minima && a.bias == b.bias
 }
 
@@ -66,7 +70,7 @@ func (in *inputs) of(b *Backend, m *matrix, x []float32, stride, rows int) *inpu
 		t.values = grown(t.values, rows*m.cols)
 		t.x, t.stride = t.values, m.cols
 	}
-	if m.blocks != nil {
+	if m.rounded() {
 		t.codes = grown(t.codes, rows*m.cols)
 		t.scales = grown(t.scales, rows*m.cols/unit)
 		t.sums = grown(t.sums, rows*m.cols/m.blocks.group)
@@ -109,7 +113,7 @@ type inputTask struct {
 
 func (t *inputTask) parts() int {
 	switch {
-	case t.m.blocks != nil:
+	case t.m.rounded():
 		return len(t.to.panels)
 	case t.m.signs != nil || t.m.colOrder != nil:
 		return t.to.rows
@@ -118,7 +122,7 @@ func (t *inputTask) parts() int {
 }
 
 func (t *inputTask) rowsOf(i int) int {
-	if t.m.blocks != nil {
+	if t.m.rounded() {
 		return t.to.panels[i].rows
 	}
 	return 1
@@ -126,7 +130,7 @@ func (t *inputTask) rowsOf(i int) int {
 
 func (t *inputTask) run(w, first, last int) {
 	for i := first; i < last; i++ {
-		if t.m.blocks == nil {
+		if !t.m.rounded() {
 			t.order(t.b.workers[w], i)
 			continue
 		}

@@ -25,6 +25,10 @@ type kernels struct {
 	// product adds the products of a tile's columns and those of a panel to acc, [panel rows][lanes] (product_generic.go).
 	product func(acc []float32, t *tile, p *panel, unit int)
 
+	// exact adds the products of a tile's columns and those of an input's rows as they are to acc, [rows][lanes]; nil: the
+	// level decodes rows and multiplies them by dot.
+	exact func(acc []float32, t *tile, f *blockFormat, in *input, unit int)
+
 	// dot writes the products of float32 weights and rows of activations to acc, [rows][lanes] (dot_generic.go).
 	dot func(acc []float32, w *floatRows, x []float32, stride, rows int)
 	// readsFloats says that dot reads weights of every floatKind as they are stored, and not decoded ones alone.
@@ -43,8 +47,10 @@ type kernels struct {
 	// conv is the convolution of channels of one row (conv_generic.go).
 	conv func(dst, w []float32, stride int, taps [][]float32)
 
-	// gdnStep is a row of the gated delta rule for a strip of values, gdnReplay its update alone (gdn_generic.go).
+	// gdnStep is a row of the gated delta rule for a strip of values, gdnLast the same to a strip that nothing reads before
+	// the next pass, gdnReplay the update alone (gdn_generic.go).
 	gdnStep   func(dst, src, k, q, v, o, delta []float32, beta, decay float32)
+	gdnLast   func(dst, src, k, q, v, o, delta []float32, beta, decay float32)
 	gdnReplay func(dst, src, k, delta []float32, decay float32)
 
 	// scores writes those of queries for the first tokens of a page, values adds their weighted values to folds; most is

@@ -38,6 +38,7 @@ type floatAssembly struct {
 	addScaled  func(dst, x *float32, scale float32, n int)
 	conv       func(dst, w *float32, stride int, t0, t1, t2, t3 *float32, n int)
 	gdnStep    func(dst, src, k, q, v, o, delta *float32, beta, decay float32, keys int)
+	gdnLast    func(dst, src, k, q, v, o, delta *float32, beta, decay float32, keys int)
 	gdnReplay  func(dst, src, k, delta *float32, decay float32, keys int)
 	scores     [2]func(scores, q *float32, keys *uint16, dim, blocks int) // of four queries, of one
 	values     [2]func(folds, weights *float32, values *uint16, dim, tokens int)
@@ -49,7 +50,7 @@ type floatAssembly struct {
 func (a *floatAssembly) floats(k *kernels) {
 	k.sumSquares, k.norm, k.scale, k.addScaled = a.runSumSquares, a.runNorm, a.runScale, a.runAddScaled
 	k.swish, k.gate, k.conv = a.runSwish, a.runGate, a.runConv
-	k.gdnStep, k.gdnReplay = a.runGDNStep, a.runGDNReplay
+	k.gdnStep, k.gdnLast, k.gdnReplay = a.runGDNStep, a.runGDNLast, a.runGDNReplay
 	k.scores, k.values, k.most, k.soften = a.runScores, a.runValues, a.runMost, a.runSoften
 }
 
@@ -122,6 +123,14 @@ func (a *floatAssembly) runGDNStep(dst, src, k, q, v, o, delta []float32, beta, 
 		return
 	}
 	a.gdnStep(first(dst), first(src), first(k), first(q), first(v), first(o), first(delta), beta, decay, len(k))
+}
+
+func (a *floatAssembly) runGDNLast(dst, src, k, q, v, o, delta []float32, beta, decay float32) {
+	if len(k)%4 != 0 {
+		gdnStepGeneric(dst, src, k, q, v, o, delta, beta, decay)
+		return
+	}
+	a.gdnLast(first(dst), first(src), first(k), first(q), first(v), first(o), first(delta), beta, decay, len(k))
 }
 
 func (a *floatAssembly) runGDNReplay(dst, src, k, delta []float32, decay float32) {

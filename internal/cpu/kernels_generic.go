@@ -22,6 +22,7 @@ var genericKernels = kernels{
 	addScaled:  addScaledGeneric,
 	conv:       convGeneric,
 	gdnStep:    gdnStepGeneric,
+	gdnLast:    gdnStepGeneric,
 	gdnReplay:  gdnReplayGeneric,
 	scores:     scoresGeneric,
 	values:     valuesGeneric,

@@ -41,6 +41,38 @@ func (k *products) run(acc []float32, t *tile, p *panel, at int) {
 func product512(acc []float32, t *tile, p *panel, at int) { products512.run(acc, t, p, at) }
 func product256(acc []float32, t *tile, p *panel, at int) { products256.run(acc, t, p, at) }
 
+type exactAssembly func(acc *float32, codes *byte, scales, mins, x *float32, stride, units int, bias float32)
+
+// exacts are the kernels by the groups of a unit less one and minima, of one row of activations and of four, or nil.
+type exacts [2][2]struct{ one, four exactAssembly }
+
+var exacts512 = exacts{
+	{{exact512r1g32, exact512r4g32}, {exact512r1g32m, exact512r4g32m}},
+	{{exact512r1g16, exact512r4g16}, {exact512r1g16m, exact512r4g16m}},
+}
+
+var exacts256 = exacts{
+	{{exact256r1g32, nil}, {exact256r1g32m, nil}},
+	{{exact256r1g16, nil}, {exact256r1g16m, nil}},
+}
+
+func (k *exacts) run(acc []float32, lanes int, t *tile, f *blockFormat, in *input, at int) {
+	minima := 0
+	if f.minima {
+		minima = 1
+	}
+	e := &k[unit/f.group-1][minima]
+	for r := 0; r < in.rows; {
+		n, run := 1, e.one
+		if e.four != nil && in.rows-r >= 4 {
+			n, run = 4, e.four
+		}
+		run(first(acc[r*lanes:]), first(t.codes), first(t.scales), first(t.mins), first(in.x[r*in.stride+at*unit:]), 4*in.stride,
+			t.units, float32(f.bias))
+		r += n
+	}
+}
+
 // quantizeFloats512 rounds a panel.
 func quantizeFloats512(p *panel, x []float32, stride int) {
 	f := quantize512g32
@@ -63,7 +95,7 @@ func quantizeFloats256(p *panel, x []float32, stride int) {
 
 // A tileUnpacker unpacks blocks of 16 rows straight into a tile.
 type tileUnpacker struct {
-	f     func(codes *byte, scales, mins *float32, src *byte, stride, blocks, ahead int)
+	f     func(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
 	units int   // of a step of f
 	bytes int   // of it
 	bias  int32 // of the codes
@@ -110,9 +142,9 @@ func unpackTile512(w *worker, m *matrix, row, rows, at, units int) {
 	}
 	stride := m.cols / (u.units * unit) * u.bytes
 	src := &m.stored.Data[row*stride+at/u.units*u.bytes]
-	ahead := 0
-	if row+2*lanes512 <= m.rows {
-		ahead = lanes512 * stride
+	ahead := src
+	if row+2*lanes512 <= m.rows { // the same part of the next tile, which is all in one piece
+		ahead = &m.stored.Data[(row+lanes512)*stride+at/u.units*u.bytes*lanes512]
 	}
 	mins := first(t.mins)
 	if m.stored.Format.Type == dequant.NVFP4 {
@@ -167,13 +199,16 @@ func kernels512() *kernels {
 	k := &kernels{
 		level: AVX512, lanes: lanes512, panels: []int{8, 4, 2, 1}, form: form512,
 		quantize: quantizeFloats512, unpack: unpackTile512, product: product512, readsFloats: true,
+		exact: func(acc []float32, t *tile, f *blockFormat, in *input, at int) {
+			exacts512.run(acc, lanes512, t, f, in, at)
+		},
 		dot: func(acc []float32, w *floatRows, x []float32, stride, rows int) {
 			dotFloats(&dots512, acc, w, x, stride, rows)
 		},
 	}
 	a := &floatAssembly{
 		sumSquares: sumSquares512, norm: norm512, swish: swish512, gate: gate512, scale: scale512, addScaled: addScaled512,
-		conv: conv512, gdnStep: gdnStep512, gdnReplay: gdnReplay512, most: most512, soften: soften512,
+		conv: conv512, gdnStep: gdnStep512, gdnLast: gdnLast512, gdnReplay: gdnReplay512, most: most512, soften: soften512,
 	}
 	a.scores[0], a.scores[1] = scores512q4, scores512q1
 	a.values[0], a.values[1] = values512q4, values512q1
@@ -185,13 +220,16 @@ func kernels256() *kernels {
 	k := &kernels{
 		level: AVX2, lanes: lanes256, panels: []int{4, 2, 1}, form: func(*blockFormat, *dequant.Matrix) {},
 		quantize: quantizeFloats256, unpack: unpackTile256, product: product256, readsFloats: true,
+		exact: func(acc []float32, t *tile, f *blockFormat, in *input, at int) {
+			exacts256.run(acc, lanes256, t, f, in, at)
+		},
 		dot: func(acc []float32, w *floatRows, x []float32, stride, rows int) {
 			dotFloats(&dots256, acc, w, x, stride, rows)
 		},
 	}
 	a := &floatAssembly{
 		sumSquares: sumSquares256, norm: norm256, swish: swish256, gate: gate256, scale: scale256, addScaled: addScaled256,
-		conv: conv256, gdnStep: gdnStep256, gdnReplay: gdnReplay256, most: most256, soften: soften256,
+		conv: conv256, gdnStep: gdnStep256, gdnLast: gdnLast256, gdnReplay: gdnReplay256, most: most256, soften: soften256,
 	}
 	a.scores[0], a.scores[1] = scores256q4, scores256q1
 	a.values[0], a.values[1] = values256q4, values256q1

@@ -118,6 +118,10 @@ func (b *Backend) tileProduct(w *worker, acc []float32, m *matrix, in *input, ro
 	for at := 0; at < units; at += spanUnits {
 		n := min(spanUnits, units-at)
 		b.k.unpack(w, m, row, rows, at, n)
+		if m.exact {
+			b.k.exact(acc, &w.tile, m.blocks, in, at)
+			continue
+		}
 		for i := range in.panels {
 			p := &in.panels[i]
 			b.k.product(acc[p.first*lanes:(p.first+p.rows)*lanes], &w.tile, p, at)

@@ -204,7 +204,7 @@ columns:
 	VZEROUPPER
 	RET
 
-// func unpackQ4K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// func unpackQ4K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·unpackQ4K512(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -220,58 +220,6 @@ TEXT ·unpackQ4K512(SB), $0-56
 	MOVQ ahead+48(FP), R12
 
 block:
-	LEAQ            (BX)(R12*1), R13
-	PREFETCHT1      (R13)
-	PREFETCHT1      64(R13)
-	PREFETCHT1      128(R13)
-	PREFETCHT1      (R13)(SI*1)
-	PREFETCHT1      64(R13)(SI*1)
-	PREFETCHT1      128(R13)(SI*1)
-	PREFETCHT1      (R13)(SI*2)
-	PREFETCHT1      64(R13)(SI*2)
-	PREFETCHT1      128(R13)(SI*2)
-	PREFETCHT1      (R13)(DI*1)
-	PREFETCHT1      64(R13)(DI*1)
-	PREFETCHT1      128(R13)(DI*1)
-	LEAQ            (R8)(R12*1), R13
-	PREFETCHT1      (R13)
-	PREFETCHT1      64(R13)
-	PREFETCHT1      128(R13)
-	PREFETCHT1      (R13)(SI*1)
-	PREFETCHT1      64(R13)(SI*1)
-	PREFETCHT1      128(R13)(SI*1)
-	PREFETCHT1      (R13)(SI*2)
-	PREFETCHT1      64(R13)(SI*2)
-	PREFETCHT1      128(R13)(SI*2)
-	PREFETCHT1      (R13)(DI*1)
-	PREFETCHT1      64(R13)(DI*1)
-	PREFETCHT1      128(R13)(DI*1)
-	LEAQ            (R9)(R12*1), R13
-	PREFETCHT1      (R13)
-	PREFETCHT1      64(R13)
-	PREFETCHT1      128(R13)
-	PREFETCHT1      (R13)(SI*1)
-	PREFETCHT1      64(R13)(SI*1)
-	PREFETCHT1      128(R13)(SI*1)
-	PREFETCHT1      (R13)(SI*2)
-	PREFETCHT1      64(R13)(SI*2)
-	PREFETCHT1      128(R13)(SI*2)
-	PREFETCHT1      (R13)(DI*1)
-	PREFETCHT1      64(R13)(DI*1)
-	PREFETCHT1      128(R13)(DI*1)
-	LEAQ            (R10)(R12*1), R13
-	PREFETCHT1      (R13)
-	PREFETCHT1      64(R13)
-	PREFETCHT1      128(R13)
-	PREFETCHT1      (R13)(SI*1)
-	PREFETCHT1      64(R13)(SI*1)
-	PREFETCHT1      128(R13)(SI*1)
-	PREFETCHT1      (R13)(SI*2)
-	PREFETCHT1      64(R13)(SI*2)
-	PREFETCHT1      128(R13)(SI*2)
-	PREFETCHT1      (R13)(DI*1)
-	PREFETCHT1      64(R13)(DI*1)
-	PREFETCHT1      128(R13)(DI*1)
 	VBROADCASTI32X4 (BX), Z0
 	VINSERTI32X4    $0x01, (R8), Z0, Z0
 	VINSERTI32X4    $0x02, (R9), Z0, Z0
@@ -478,81 +426,99 @@ block:
 	VPSRLD          $0x04, Z11, Z9
 	VPANDD          Z0, Z9, Z9
 	VMOVDQU32       Z8, (AX)
+	PREFETCHT1      (R12)
 	VMOVDQU32       Z9, 512(AX)
+	PREFETCHT1      64(R12)
 	VPANDD          Z0, Z12, Z8
 	VPSRLD          $0x04, Z12, Z9
 	VPANDD          Z0, Z9, Z9
 	VMOVDQU32       Z8, 64(AX)
 	VMOVDQU32       Z9, 576(AX)
+	PREFETCHT1      128(R12)
 	VPANDD          Z0, Z14, Z8
 	VPSRLD          $0x04, Z14, Z9
 	VPANDD          Z0, Z9, Z9
 	VMOVDQU32       Z8, 128(AX)
 	VMOVDQU32       Z9, 640(AX)
+	PREFETCHT1      192(R12)
 	VPANDD          Z0, Z10, Z8
 	VPSRLD          $0x04, Z10, Z9
 	VPANDD          Z0, Z9, Z9
 	VMOVDQU32       Z8, 192(AX)
 	VMOVDQU32       Z9, 704(AX)
+	PREFETCHT1      256(R12)
 	VPANDD          Z0, Z18, Z8
 	VPSRLD          $0x04, Z18, Z9
 	VPANDD          Z0, Z9, Z9
 	VMOVDQU32       Z8, 256(AX)
+	PREFETCHT1      320(R12)
 	VMOVDQU32       Z9, 768(AX)
 	VPANDD          Z0, Z16, Z8
 	VPSRLD          $0x04, Z16, Z9
 	VPANDD          Z0, Z9, Z9
 	VMOVDQU32       Z8, 320(AX)
+	PREFETCHT1      384(R12)
 	VMOVDQU32       Z9, 832(AX)
 	VPANDD          Z0, Z17, Z8
 	VPSRLD          $0x04, Z17, Z9
 	VPANDD          Z0, Z9, Z9
 	VMOVDQU32       Z8, 384(AX)
+	PREFETCHT1      448(R12)
 	VMOVDQU32       Z9, 896(AX)
 	VPANDD          Z0, Z13, Z8
 	VPSRLD          $0x04, Z13, Z9
 	VPANDD          Z0, Z9, Z9
 	VMOVDQU32       Z8, 448(AX)
+	PREFETCHT1      512(R12)
 	VMOVDQU32       Z9, 960(AX)
 	VPANDD          Z0, Z15, Z8
 	VPSRLD          $0x04, Z15, Z9
 	VPANDD          Z0, Z9, Z9
 	VMOVDQU32       Z8, 1024(AX)
+	PREFETCHT1      576(R12)
 	VMOVDQU32       Z9, 1536(AX)
+	PREFETCHT1      640(R12)
 	VPANDD          Z0, Z4, Z8
 	VPSRLD          $0x04, Z4, Z4
 	VPANDD          Z0, Z4, Z4
 	VMOVDQU32       Z8, 1088(AX)
 	VMOVDQU32       Z4, 1600(AX)
+	PREFETCHT1      704(R12)
 	VPANDD          Z0, Z7, Z4
 	VPSRLD          $0x04, Z7, Z7
 	VPANDD          Z0, Z7, Z7
 	VMOVDQU32       Z4, 1152(AX)
 	VMOVDQU32       Z7, 1664(AX)
+	PREFETCHT1      768(R12)
 	VPANDD          Z0, Z5, Z4
 	VPSRLD          $0x04, Z5, Z5
 	VPANDD          Z0, Z5, Z5
 	VMOVDQU32       Z4, 1216(AX)
 	VMOVDQU32       Z5, 1728(AX)
+	PREFETCHT1      832(R12)
 	VPANDD          Z0, Z3, Z4
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z0, Z3, Z3
 	VMOVDQU32       Z4, 1280(AX)
+	PREFETCHT1      896(R12)
 	VMOVDQU32       Z3, 1792(AX)
 	VPANDD          Z0, Z2, Z3
 	VPSRLD          $0x04, Z2, Z2
 	VPANDD          Z0, Z2, Z2
 	VMOVDQU32       Z3, 1344(AX)
+	PREFETCHT1      960(R12)
 	VMOVDQU32       Z2, 1856(AX)
 	VPANDD          Z0, Z6, Z2
 	VPSRLD          $0x04, Z6, Z3
 	VPANDD          Z0, Z3, Z3
 	VMOVDQU32       Z2, 1408(AX)
+	PREFETCHT1      1024(R12)
 	VMOVDQU32       Z3, 1920(AX)
 	VPANDD          Z0, Z1, Z2
 	VPSRLD          $0x04, Z1, Z1
 	VPANDD          Z0, Z1, Z1
 	VMOVDQU32       Z2, 1472(AX)
+	PREFETCHT1      1088(R12)
 	VMOVDQU32       Z1, 1984(AX)
 	VMOVDQU32       80(BX), Z1
 	VMOVDQU32       80(BX)(SI*1), Z2
@@ -638,86 +604,105 @@ block:
 	VPSRLD          $0x04, Z11, Z9
 	VPANDD          Z0, Z9, Z9
 	VMOVDQU32       Z8, 2048(AX)
+	PREFETCHT1      1152(R12)
 	VMOVDQU32       Z9, 2560(AX)
+	PREFETCHT1      1216(R12)
 	VPANDD          Z0, Z12, Z8
 	VPSRLD          $0x04, Z12, Z9
 	VPANDD          Z0, Z9, Z9
 	VMOVDQU32       Z8, 2112(AX)
 	VMOVDQU32       Z9, 2624(AX)
+	PREFETCHT1      1280(R12)
 	VPANDD          Z0, Z14, Z8
 	VPSRLD          $0x04, Z14, Z9
 	VPANDD          Z0, Z9, Z9
 	VMOVDQU32       Z8, 2176(AX)
 	VMOVDQU32       Z9, 2688(AX)
+	PREFETCHT1      1344(R12)
 	VPANDD          Z0, Z10, Z8
 	VPSRLD          $0x04, Z10, Z9
 	VPANDD          Z0, Z9, Z9
 	VMOVDQU32       Z8, 2240(AX)
 	VMOVDQU32       Z9, 2752(AX)
+	PREFETCHT1      1408(R12)
 	VPANDD          Z0, Z18, Z8
 	VPSRLD          $0x04, Z18, Z9
 	VPANDD          Z0, Z9, Z9
 	VMOVDQU32       Z8, 2304(AX)
+	PREFETCHT1      1472(R12)
 	VMOVDQU32       Z9, 2816(AX)
 	VPANDD          Z0, Z16, Z8
 	VPSRLD          $0x04, Z16, Z9
 	VPANDD          Z0, Z9, Z9
 	VMOVDQU32       Z8, 2368(AX)
+	PREFETCHT1      1536(R12)
 	VMOVDQU32       Z9, 2880(AX)
 	VPANDD          Z0, Z17, Z8
 	VPSRLD          $0x04, Z17, Z9
 	VPANDD          Z0, Z9, Z9
 	VMOVDQU32       Z8, 2432(AX)
+	PREFETCHT1      1600(R12)
 	VMOVDQU32       Z9, 2944(AX)
 	VPANDD          Z0, Z13, Z8
 	VPSRLD          $0x04, Z13, Z9
 	VPANDD          Z0, Z9, Z9
 	VMOVDQU32       Z8, 2496(AX)
+	PREFETCHT1      1664(R12)
 	VMOVDQU32       Z9, 3008(AX)
 	VPANDD          Z0, Z15, Z8
 	VPSRLD          $0x04, Z15, Z9
 	VPANDD          Z0, Z9, Z9
 	VMOVDQU32       Z8, 3072(AX)
+	PREFETCHT1      1728(R12)
 	VMOVDQU32       Z9, 3584(AX)
+	PREFETCHT1      1792(R12)
 	VPANDD          Z0, Z4, Z8
 	VPSRLD          $0x04, Z4, Z4
 	VPANDD          Z0, Z4, Z4
 	VMOVDQU32       Z8, 3136(AX)
 	VMOVDQU32       Z4, 3648(AX)
+	PREFETCHT1      1856(R12)
 	VPANDD          Z0, Z7, Z4
 	VPSRLD          $0x04, Z7, Z7
 	VPANDD          Z0, Z7, Z7
 	VMOVDQU32       Z4, 3200(AX)
 	VMOVDQU32       Z7, 3712(AX)
+	PREFETCHT1      1920(R12)
 	VPANDD          Z0, Z5, Z4
 	VPSRLD          $0x04, Z5, Z5
 	VPANDD          Z0, Z5, Z5
 	VMOVDQU32       Z4, 3264(AX)
 	VMOVDQU32       Z5, 3776(AX)
+	PREFETCHT1      1984(R12)
 	VPANDD          Z0, Z3, Z4
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z0, Z3, Z3
 	VMOVDQU32       Z4, 3328(AX)
+	PREFETCHT1      2048(R12)
 	VMOVDQU32       Z3, 3840(AX)
 	VPANDD          Z0, Z2, Z3
 	VPSRLD          $0x04, Z2, Z2
 	VPANDD          Z0, Z2, Z2
 	VMOVDQU32       Z3, 3392(AX)
+	PREFETCHT1      2112(R12)
 	VMOVDQU32       Z2, 3904(AX)
 	VPANDD          Z0, Z6, Z2
 	VPSRLD          $0x04, Z6, Z3
 	VPANDD          Z0, Z3, Z3
 	VMOVDQU32       Z2, 3456(AX)
+	PREFETCHT1      2176(R12)
 	VMOVDQU32       Z3, 3968(AX)
 	VPANDD          Z0, Z1, Z2
 	VPSRLD          $0x04, Z1, Z1
 	VPANDD          Z0, Z1, Z1
 	VMOVDQU32       Z2, 3520(AX)
+	PREFETCHT1      2240(R12)
 	VMOVDQU32       Z1, 4032(AX)
 	ADDQ            $0x00000090, BX
 	ADDQ            $0x00000090, R8
 	ADDQ            $0x00000090, R9
 	ADDQ            $0x00000090, R10
+	ADDQ            $0x00000900, R12
 	ADDQ            $0x00001000, AX
 	ADDQ            $0x00000200, CX
 	ADDQ            $0x00000200, DX
@@ -726,7 +711,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackQ5K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// func unpackQ5K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·unpackQ5K512(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -742,58 +727,6 @@ TEXT ·unpackQ5K512(SB), $0-56
 	MOVQ ahead+48(FP), R12
 
 block:
-	LEAQ            (BX)(R12*1), R13
-	PREFETCHT1      (R13)
-	PREFETCHT1      64(R13)
-	PREFETCHT1      128(R13)
-	PREFETCHT1      (R13)(SI*1)
-	PREFETCHT1      64(R13)(SI*1)
-	PREFETCHT1      128(R13)(SI*1)
-	PREFETCHT1      (R13)(SI*2)
-	PREFETCHT1      64(R13)(SI*2)
-	PREFETCHT1      128(R13)(SI*2)
-	PREFETCHT1      (R13)(DI*1)
-	PREFETCHT1      64(R13)(DI*1)
-	PREFETCHT1      128(R13)(DI*1)
-	LEAQ            (R8)(R12*1), R13
-	PREFETCHT1      (R13)
-	PREFETCHT1      64(R13)
-	PREFETCHT1      128(R13)
-	PREFETCHT1      (R13)(SI*1)
-	PREFETCHT1      64(R13)(SI*1)
-	PREFETCHT1      128(R13)(SI*1)
-	PREFETCHT1      (R13)(SI*2)
-	PREFETCHT1      64(R13)(SI*2)
-	PREFETCHT1      128(R13)(SI*2)
-	PREFETCHT1      (R13)(DI*1)
-	PREFETCHT1      64(R13)(DI*1)
-	PREFETCHT1      128(R13)(DI*1)
-	LEAQ            (R9)(R12*1), R13
-	PREFETCHT1      (R13)
-	PREFETCHT1      64(R13)
-	PREFETCHT1      128(R13)
-	PREFETCHT1      (R13)(SI*1)
-	PREFETCHT1      64(R13)(SI*1)
-	PREFETCHT1      128(R13)(SI*1)
-	PREFETCHT1      (R13)(SI*2)
-	PREFETCHT1      64(R13)(SI*2)
-	PREFETCHT1      128(R13)(SI*2)
-	PREFETCHT1      (R13)(DI*1)
-	PREFETCHT1      64(R13)(DI*1)
-	PREFETCHT1      128(R13)(DI*1)
-	LEAQ            (R10)(R12*1), R13
-	PREFETCHT1      (R13)
-	PREFETCHT1      64(R13)
-	PREFETCHT1      128(R13)
-	PREFETCHT1      (R13)(SI*1)
-	PREFETCHT1      64(R13)(SI*1)
-	PREFETCHT1      128(R13)(SI*1)
-	PREFETCHT1      (R13)(SI*2)
-	PREFETCHT1      64(R13)(SI*2)
-	PREFETCHT1      128(R13)(SI*2)
-	PREFETCHT1      (R13)(DI*1)
-	PREFETCHT1      64(R13)(DI*1)
-	PREFETCHT1      128(R13)(DI*1)
 	VBROADCASTI32X4 (BX), Z0
 	VINSERTI32X4    $0x01, (R8), Z0, Z0
 	VINSERTI32X4    $0x02, (R9), Z0, Z0
@@ -1003,16 +936,19 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, (AX)
+	PREFETCHT1      (R12)
 	VPSRLD          $0x04, Z16, Z9
 	VPSLLD          $0x03, Z12, Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 512(AX)
+	PREFETCHT1      64(R12)
 	VMOVDQA32       Z5, Z9
 	VPSLLD          $0x04, Z13, Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 64(AX)
+	PREFETCHT1      128(R12)
 	VPSRLD          $0x04, Z5, Z5
 	VPSLLD          $0x03, Z13, Z9
 	VPTERNLOGD      $0xe4, Z0, Z9, Z5
@@ -1023,11 +959,13 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z9, Z5
 	VPANDD          Z1, Z5, Z5
 	VMOVDQU32       Z5, 128(AX)
+	PREFETCHT1      192(R12)
 	VPSRLD          $0x04, Z8, Z5
 	VPSLLD          $0x03, Z15, Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z5
 	VPANDD          Z1, Z5, Z5
 	VMOVDQU32       Z5, 640(AX)
+	PREFETCHT1      256(R12)
 	VMOVDQA32       Z6, Z5
 	VPSLLD          $0x04, Z11, Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z5
@@ -1038,11 +976,13 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z6, Z5
 	VPANDD          Z1, Z5, Z5
 	VMOVDQU32       Z5, 704(AX)
+	PREFETCHT1      320(R12)
 	VMOVDQA32       Z4, Z5
 	VPSLLD          $0x04, Z19, Z6
 	VPTERNLOGD      $0xe4, Z0, Z6, Z5
 	VPANDD          Z1, Z5, Z5
 	VMOVDQU32       Z5, 256(AX)
+	PREFETCHT1      384(R12)
 	VPSRLD          $0x04, Z4, Z4
 	VPSLLD          $0x03, Z19, Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z4
@@ -1053,11 +993,13 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z5, Z4
 	VPANDD          Z1, Z4, Z4
 	VMOVDQU32       Z4, 320(AX)
+	PREFETCHT1      448(R12)
 	VPSRLD          $0x04, Z3, Z3
 	VPSLLD          $0x03, Z17, Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD          Z1, Z3, Z3
 	VMOVDQU32       Z3, 832(AX)
+	PREFETCHT1      512(R12)
 	VMOVDQA32       Z7, Z3
 	VPSLLD          $0x04, Z18, Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
@@ -1068,11 +1010,13 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD          Z1, Z3, Z3
 	VMOVDQU32       Z3, 896(AX)
+	PREFETCHT1      576(R12)
 	VMOVDQA32       Z2, Z3
 	VPSLLD          $0x04, Z14, Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD          Z1, Z3, Z3
 	VMOVDQU32       Z3, 448(AX)
+	PREFETCHT1      640(R12)
 	VPSRLD          $0x04, Z2, Z2
 	VPSLLD          $0x03, Z14, Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
@@ -1163,16 +1107,19 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 1024(AX)
+	PREFETCHT1      704(R12)
 	VPSRLD          $0x04, Z20, Z9
 	VPSLLD          $0x01, Z12, Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 1536(AX)
+	PREFETCHT1      768(R12)
 	VMOVDQA32       Z21, Z9
 	VPSLLD          $0x02, Z13, Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 1088(AX)
+	PREFETCHT1      832(R12)
 	VPSRLD          $0x04, Z21, Z9
 	VPSLLD          $0x01, Z13, Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
@@ -1183,11 +1130,13 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 1152(AX)
+	PREFETCHT1      896(R12)
 	VPSRLD          $0x04, Z23, Z9
 	VPSLLD          $0x01, Z15, Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 1664(AX)
+	PREFETCHT1      960(R12)
 	VMOVDQA32       Z16, Z9
 	VPSLLD          $0x02, Z11, Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
@@ -1198,11 +1147,13 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 1728(AX)
+	PREFETCHT1      1024(R12)
 	VMOVDQA32       Z27, Z9
 	VPSLLD          $0x02, Z19, Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 1280(AX)
+	PREFETCHT1      1088(R12)
 	VPSRLD          $0x04, Z27, Z9
 	VPSLLD          $0x01, Z19, Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
@@ -1213,11 +1164,13 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 1344(AX)
+	PREFETCHT1      1152(R12)
 	VPSRLD          $0x04, Z25, Z9
 	VPSLLD          $0x01, Z17, Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 1856(AX)
+	PREFETCHT1      1216(R12)
 	VMOVDQA32       Z26, Z9
 	VPSLLD          $0x02, Z18, Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
@@ -1228,11 +1181,13 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 1920(AX)
+	PREFETCHT1      1280(R12)
 	VMOVDQA32       Z22, Z9
 	VPSLLD          $0x02, Z14, Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 1472(AX)
+	PREFETCHT1      1344(R12)
 	VPSRLD          $0x04, Z22, Z9
 	VPSLLD          $0x01, Z14, Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
@@ -1243,16 +1198,19 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 2048(AX)
+	PREFETCHT1      1408(R12)
 	VPSRLD          $0x04, Z24, Z9
 	VPSRLD          $0x01, Z12, Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 2560(AX)
+	PREFETCHT1      1472(R12)
 	VMOVDQA32       Z5, Z9
 	VMOVDQA32       Z13, Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 2112(AX)
+	PREFETCHT1      1536(R12)
 	VPSRLD          $0x04, Z5, Z5
 	VPSRLD          $0x01, Z13, Z9
 	VPTERNLOGD      $0xe4, Z0, Z9, Z5
@@ -1263,11 +1221,13 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z9, Z5
 	VPANDD          Z1, Z5, Z5
 	VMOVDQU32       Z5, 2176(AX)
+	PREFETCHT1      1600(R12)
 	VPSRLD          $0x04, Z8, Z5
 	VPSRLD          $0x01, Z15, Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z5
 	VPANDD          Z1, Z5, Z5
 	VMOVDQU32       Z5, 2688(AX)
+	PREFETCHT1      1664(R12)
 	VMOVDQA32       Z6, Z5
 	VMOVDQA32       Z11, Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z5
@@ -1278,11 +1238,13 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z6, Z5
 	VPANDD          Z1, Z5, Z5
 	VMOVDQU32       Z5, 2752(AX)
+	PREFETCHT1      1728(R12)
 	VMOVDQA32       Z4, Z5
 	VMOVDQA32       Z19, Z6
 	VPTERNLOGD      $0xe4, Z0, Z6, Z5
 	VPANDD          Z1, Z5, Z5
 	VMOVDQU32       Z5, 2304(AX)
+	PREFETCHT1      1792(R12)
 	VPSRLD          $0x04, Z4, Z4
 	VPSRLD          $0x01, Z19, Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z4
@@ -1293,11 +1255,13 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z5, Z4
 	VPANDD          Z1, Z4, Z4
 	VMOVDQU32       Z4, 2368(AX)
+	PREFETCHT1      1856(R12)
 	VPSRLD          $0x04, Z3, Z3
 	VPSRLD          $0x01, Z17, Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD          Z1, Z3, Z3
 	VMOVDQU32       Z3, 2880(AX)
+	PREFETCHT1      1920(R12)
 	VMOVDQA32       Z7, Z3
 	VMOVDQA32       Z18, Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
@@ -1308,11 +1272,13 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD          Z1, Z3, Z3
 	VMOVDQU32       Z3, 2944(AX)
+	PREFETCHT1      1984(R12)
 	VMOVDQA32       Z2, Z3
 	VMOVDQA32       Z14, Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD          Z1, Z3, Z3
 	VMOVDQU32       Z3, 2496(AX)
+	PREFETCHT1      2048(R12)
 	VPSRLD          $0x04, Z2, Z2
 	VPSRLD          $0x01, Z14, Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
@@ -1403,16 +1369,19 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 3072(AX)
+	PREFETCHT1      2112(R12)
 	VPSRLD          $0x04, Z20, Z9
 	VPSRLD          $0x03, Z12, Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 3584(AX)
+	PREFETCHT1      2176(R12)
 	VMOVDQA32       Z5, Z9
 	VPSRLD          $0x02, Z13, Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z9
 	VPANDD          Z1, Z9, Z9
 	VMOVDQU32       Z9, 3136(AX)
+	PREFETCHT1      2240(R12)
 	VPSRLD          $0x04, Z5, Z5
 	VPSRLD          $0x03, Z13, Z9
 	VPTERNLOGD      $0xe4, Z0, Z9, Z5
@@ -1423,11 +1392,13 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z9, Z5
 	VPANDD          Z1, Z5, Z5
 	VMOVDQU32       Z5, 3200(AX)
+	PREFETCHT1      2304(R12)
 	VPSRLD          $0x04, Z8, Z5
 	VPSRLD          $0x03, Z15, Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z5
 	VPANDD          Z1, Z5, Z5
 	VMOVDQU32       Z5, 3712(AX)
+	PREFETCHT1      2368(R12)
 	VMOVDQA32       Z6, Z5
 	VPSRLD          $0x02, Z11, Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z5
@@ -1438,11 +1409,13 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z6, Z5
 	VPANDD          Z1, Z5, Z5
 	VMOVDQU32       Z5, 3776(AX)
+	PREFETCHT1      2432(R12)
 	VMOVDQA32       Z4, Z5
 	VPSRLD          $0x02, Z19, Z6
 	VPTERNLOGD      $0xe4, Z0, Z6, Z5
 	VPANDD          Z1, Z5, Z5
 	VMOVDQU32       Z5, 3328(AX)
+	PREFETCHT1      2496(R12)
 	VPSRLD          $0x04, Z4, Z4
 	VPSRLD          $0x03, Z19, Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z4
@@ -1453,11 +1426,13 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z5, Z4
 	VPANDD          Z1, Z4, Z4
 	VMOVDQU32       Z4, 3392(AX)
+	PREFETCHT1      2560(R12)
 	VPSRLD          $0x04, Z3, Z3
 	VPSRLD          $0x03, Z17, Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD          Z1, Z3, Z3
 	VMOVDQU32       Z3, 3904(AX)
+	PREFETCHT1      2624(R12)
 	VMOVDQA32       Z7, Z3
 	VPSRLD          $0x02, Z18, Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
@@ -1468,11 +1443,13 @@ block:
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD          Z1, Z3, Z3
 	VMOVDQU32       Z3, 3968(AX)
+	PREFETCHT1      2688(R12)
 	VMOVDQA32       Z2, Z3
 	VPSRLD          $0x02, Z14, Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD          Z1, Z3, Z3
 	VMOVDQU32       Z3, 3520(AX)
+	PREFETCHT1      2752(R12)
 	VPSRLD          $0x04, Z2, Z2
 	VPSRLD          $0x03, Z14, Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
@@ -1482,6 +1459,7 @@ block:
 	ADDQ            $0x000000b0, R8
 	ADDQ            $0x000000b0, R9
 	ADDQ            $0x000000b0, R10
+	ADDQ            $0x00000b00, R12
 	ADDQ            $0x00001000, AX
 	ADDQ            $0x00000200, CX
 	ADDQ            $0x00000200, DX
@@ -1490,7 +1468,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackQ6K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// func unpackQ6K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·unpackQ6K512(SB), $512-56
 	MOVQ codes+0(FP), AX
@@ -1505,74 +1483,6 @@ TEXT ·unpackQ6K512(SB), $512-56
 	MOVQ ahead+48(FP), R11
 
 block:
-	LEAQ            (DX)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      64(R12)
-	PREFETCHT1      128(R12)
-	PREFETCHT1      192(R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      64(R12)(BX*1)
-	PREFETCHT1      128(R12)(BX*1)
-	PREFETCHT1      192(R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      64(R12)(BX*2)
-	PREFETCHT1      128(R12)(BX*2)
-	PREFETCHT1      192(R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	PREFETCHT1      64(R12)(SI*1)
-	PREFETCHT1      128(R12)(SI*1)
-	PREFETCHT1      192(R12)(SI*1)
-	LEAQ            (DI)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      64(R12)
-	PREFETCHT1      128(R12)
-	PREFETCHT1      192(R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      64(R12)(BX*1)
-	PREFETCHT1      128(R12)(BX*1)
-	PREFETCHT1      192(R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      64(R12)(BX*2)
-	PREFETCHT1      128(R12)(BX*2)
-	PREFETCHT1      192(R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	PREFETCHT1      64(R12)(SI*1)
-	PREFETCHT1      128(R12)(SI*1)
-	PREFETCHT1      192(R12)(SI*1)
-	LEAQ            (R8)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      64(R12)
-	PREFETCHT1      128(R12)
-	PREFETCHT1      192(R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      64(R12)(BX*1)
-	PREFETCHT1      128(R12)(BX*1)
-	PREFETCHT1      192(R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      64(R12)(BX*2)
-	PREFETCHT1      128(R12)(BX*2)
-	PREFETCHT1      192(R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	PREFETCHT1      64(R12)(SI*1)
-	PREFETCHT1      128(R12)(SI*1)
-	PREFETCHT1      192(R12)(SI*1)
-	LEAQ            (R9)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      64(R12)
-	PREFETCHT1      128(R12)
-	PREFETCHT1      192(R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      64(R12)(BX*1)
-	PREFETCHT1      128(R12)(BX*1)
-	PREFETCHT1      192(R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      64(R12)(BX*2)
-	PREFETCHT1      128(R12)(BX*2)
-	PREFETCHT1      192(R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	PREFETCHT1      64(R12)(SI*1)
-	PREFETCHT1      128(R12)(SI*1)
-	PREFETCHT1      192(R12)(SI*1)
 	VPXORD          Z0, Z0, Z0
 	VPXORD          Z1, Z1, Z1
 	VPINSRW         $0x00, 208(DX), X0, X0
@@ -1870,26 +1780,31 @@ block:
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
 	VPANDD          Z3, Z11, Z11
 	VMOVDQU32       Z11, (AX)
+	PREFETCHT1      (R11)
 	VPSRLD          $0x04, Z22, Z11
 	VMOVDQA32       Z14, Z12
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
 	VPANDD          Z3, Z11, Z11
 	VMOVDQU32       Z11, 1024(AX)
+	PREFETCHT1      64(R11)
 	VMOVDQA32       Z23, Z11
 	VPSLLD          $0x04, Z15, Z12
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
 	VPANDD          Z3, Z11, Z11
 	VMOVDQU32       Z11, 64(AX)
+	PREFETCHT1      128(R11)
 	VPSRLD          $0x04, Z23, Z11
 	VMOVDQA32       Z15, Z12
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
 	VPANDD          Z3, Z11, Z11
 	VMOVDQU32       Z11, 1088(AX)
+	PREFETCHT1      192(R11)
 	VMOVDQA32       Z25, Z11
 	VPSLLD          $0x04, Z17, Z12
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
 	VPANDD          Z3, Z11, Z11
 	VMOVDQU32       Z11, 128(AX)
+	PREFETCHT1      256(R11)
 	VPSRLD          $0x04, Z25, Z11
 	VMOVDQA32       Z17, Z12
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
@@ -1900,26 +1815,31 @@ block:
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
 	VPANDD          Z3, Z11, Z11
 	VMOVDQU32       Z11, 192(AX)
+	PREFETCHT1      320(R11)
 	VPSRLD          $0x04, Z18, Z11
 	VMOVDQA32       Z13, Z12
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
 	VPANDD          Z3, Z11, Z11
 	VMOVDQU32       Z11, 1216(AX)
+	PREFETCHT1      384(R11)
 	VMOVDQA32       Z29, Z11
 	VPSLLD          $0x04, Z21, Z12
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
 	VPANDD          Z3, Z11, Z11
 	VMOVDQU32       Z11, 256(AX)
+	PREFETCHT1      448(R11)
 	VPSRLD          $0x04, Z29, Z11
 	VMOVDQA32       Z21, Z12
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
 	VPANDD          Z3, Z11, Z11
 	VMOVDQU32       Z11, 1280(AX)
+	PREFETCHT1      512(R11)
 	VMOVDQA32       Z27, Z11
 	VPSLLD          $0x04, Z19, Z12
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
 	VPANDD          Z3, Z11, Z11
 	VMOVDQU32       Z11, 320(AX)
+	PREFETCHT1      576(R11)
 	VPSRLD          $0x04, Z27, Z11
 	VMOVDQA32       Z19, Z12
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
@@ -1930,26 +1850,31 @@ block:
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
 	VPANDD          Z3, Z11, Z11
 	VMOVDQU32       Z11, 384(AX)
+	PREFETCHT1      640(R11)
 	VPSRLD          $0x04, Z28, Z11
 	VMOVDQA32       Z20, Z12
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
 	VPANDD          Z3, Z11, Z11
 	VMOVDQU32       Z11, 1408(AX)
+	PREFETCHT1      704(R11)
 	VMOVDQA32       Z24, Z11
 	VPSLLD          $0x04, Z16, Z12
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
 	VPANDD          Z3, Z11, Z11
 	VMOVDQU32       Z11, 448(AX)
+	PREFETCHT1      768(R11)
 	VPSRLD          $0x04, Z24, Z11
 	VMOVDQA32       Z16, Z12
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
 	VPANDD          Z3, Z11, Z11
 	VMOVDQU32       Z11, 1472(AX)
+	PREFETCHT1      832(R11)
 	VMOVDQA32       Z26, Z11
 	VPSLLD          $0x02, Z14, Z12
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
 	VPANDD          Z3, Z11, Z11
 	VMOVDQU32       Z11, 512(AX)
+	PREFETCHT1      896(R11)
 	VPSRLD          $0x04, Z26, Z11
 	VPSRLD          $0x02, Z14, Z12
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
@@ -1960,26 +1885,31 @@ block:
 	VPTERNLOGD      $0xe4, Z2, Z12, Z11
 	VPANDD          Z3, Z11, Z11
 	VMOVDQU32       Z11, 576(AX)
+	PREFETCHT1      960(R11)
 	VPSRLD          $0x04, Z7, Z7
 	VPSRLD          $0x02, Z15, Z11
 	VPTERNLOGD      $0xe4, Z2, Z11, Z7
 	VPANDD          Z3, Z7, Z7
 	VMOVDQU32       Z7, 1600(AX)
+	PREFETCHT1      1024(R11)
 	VMOVDQA32       Z10, Z7
 	VPSLLD          $0x02, Z17, Z11
 	VPTERNLOGD      $0xe4, Z2, Z11, Z7
 	VPANDD          Z3, Z7, Z7
 	VMOVDQU32       Z7, 640(AX)
+	PREFETCHT1      1088(R11)
 	VPSRLD          $0x04, Z10, Z7
 	VPSRLD          $0x02, Z17, Z10
 	VPTERNLOGD      $0xe4, Z2, Z10, Z7
 	VPANDD          Z3, Z7, Z7
 	VMOVDQU32       Z7, 1664(AX)
+	PREFETCHT1      1152(R11)
 	VMOVDQA32       Z8, Z7
 	VPSLLD          $0x02, Z13, Z10
 	VPTERNLOGD      $0xe4, Z2, Z10, Z7
 	VPANDD          Z3, Z7, Z7
 	VMOVDQU32       Z7, 704(AX)
+	PREFETCHT1      1216(R11)
 	VPSRLD          $0x04, Z8, Z7
 	VPSRLD          $0x02, Z13, Z8
 	VPTERNLOGD      $0xe4, Z2, Z8, Z7
@@ -1990,26 +1920,31 @@ block:
 	VPTERNLOGD      $0xe4, Z2, Z8, Z7
 	VPANDD          Z3, Z7, Z7
 	VMOVDQU32       Z7, 768(AX)
+	PREFETCHT1      1280(R11)
 	VPSRLD          $0x04, Z6, Z6
 	VPSRLD          $0x02, Z21, Z7
 	VPTERNLOGD      $0xe4, Z2, Z7, Z6
 	VPANDD          Z3, Z6, Z6
 	VMOVDQU32       Z6, 1792(AX)
+	PREFETCHT1      1344(R11)
 	VMOVDQA32       Z5, Z6
 	VPSLLD          $0x02, Z19, Z7
 	VPTERNLOGD      $0xe4, Z2, Z7, Z6
 	VPANDD          Z3, Z6, Z6
 	VMOVDQU32       Z6, 832(AX)
+	PREFETCHT1      1408(R11)
 	VPSRLD          $0x04, Z5, Z5
 	VPSRLD          $0x02, Z19, Z6
 	VPTERNLOGD      $0xe4, Z2, Z6, Z5
 	VPANDD          Z3, Z5, Z5
 	VMOVDQU32       Z5, 1856(AX)
+	PREFETCHT1      1472(R11)
 	VMOVDQA32       Z9, Z5
 	VPSLLD          $0x02, Z20, Z6
 	VPTERNLOGD      $0xe4, Z2, Z6, Z5
 	VPANDD          Z3, Z5, Z5
 	VMOVDQU32       Z5, 896(AX)
+	PREFETCHT1      1536(R11)
 	VPSRLD          $0x04, Z9, Z5
 	VPSRLD          $0x02, Z20, Z6
 	VPTERNLOGD      $0xe4, Z2, Z6, Z5
@@ -2020,11 +1955,13 @@ block:
 	VPTERNLOGD      $0xe4, Z2, Z6, Z5
 	VPANDD          Z3, Z5, Z5
 	VMOVDQU32       Z5, 960(AX)
+	PREFETCHT1      1600(R11)
 	VPSRLD          $0x04, Z4, Z4
 	VPSRLD          $0x02, Z16, Z5
 	VPTERNLOGD      $0xe4, Z2, Z5, Z4
 	VPANDD          Z3, Z4, Z4
 	VMOVDQU32       Z4, 1984(AX)
+	PREFETCHT1      1664(R11)
 	VMOVDQU32       (SP), Z4
 	VMOVDQU32       64(SP), Z5
 	VMOVDQU32       128(SP), Z6
@@ -2118,11 +2055,13 @@ block:
 	VPTERNLOGD      $0xe4, Z2, Z20, Z19
 	VPANDD          Z3, Z19, Z19
 	VMOVDQU32       Z19, 2048(AX)
+	PREFETCHT1      1728(R11)
 	VPSRLD          $0x04, Z22, Z19
 	VMOVDQA32       Z4, Z20
 	VPTERNLOGD      $0xe4, Z2, Z20, Z19
 	VPANDD          Z3, Z19, Z19
 	VMOVDQU32       Z19, 3072(AX)
+	PREFETCHT1      1792(R11)
 	VMOVDQA32       Z23, Z19
 	VPSLLD          $0x04, Z5, Z20
 	VPTERNLOGD      $0xe4, Z2, Z20, Z19
@@ -2133,26 +2072,31 @@ block:
 	VPTERNLOGD      $0xe4, Z2, Z20, Z19
 	VPANDD          Z3, Z19, Z19
 	VMOVDQU32       Z19, 3136(AX)
+	PREFETCHT1      1856(R11)
 	VMOVDQA32       Z25, Z19
 	VPSLLD          $0x04, Z6, Z20
 	VPTERNLOGD      $0xe4, Z2, Z20, Z19
 	VPANDD          Z3, Z19, Z19
 	VMOVDQU32       Z19, 2176(AX)
+	PREFETCHT1      1920(R11)
 	VPSRLD          $0x04, Z25, Z19
 	VMOVDQA32       Z6, Z20
 	VPTERNLOGD      $0xe4, Z2, Z20, Z19
 	VPANDD          Z3, Z19, Z19
 	VMOVDQU32       Z19, 3200(AX)
+	PREFETCHT1      1984(R11)
 	VMOVDQA32       Z21, Z19
 	VPSLLD          $0x04, Z7, Z20
 	VPTERNLOGD      $0xe4, Z2, Z20, Z19
 	VPANDD          Z3, Z19, Z19
 	VMOVDQU32       Z19, 2240(AX)
+	PREFETCHT1      2048(R11)
 	VPSRLD          $0x04, Z21, Z19
 	VMOVDQA32       Z7, Z20
 	VPTERNLOGD      $0xe4, Z2, Z20, Z19
 	VPANDD          Z3, Z19, Z19
 	VMOVDQU32       Z19, 3264(AX)
+	PREFETCHT1      2112(R11)
 	VMOVDQA32       Z29, Z19
 	VPSLLD          $0x04, Z8, Z20
 	VPTERNLOGD      $0xe4, Z2, Z20, Z19
@@ -2163,26 +2107,31 @@ block:
 	VPTERNLOGD      $0xe4, Z2, Z20, Z19
 	VPANDD          Z3, Z19, Z19
 	VMOVDQU32       Z19, 3328(AX)
+	PREFETCHT1      2176(R11)
 	VMOVDQA32       Z27, Z19
 	VPSLLD          $0x04, Z9, Z20
 	VPTERNLOGD      $0xe4, Z2, Z20, Z19
 	VPANDD          Z3, Z19, Z19
 	VMOVDQU32       Z19, 2368(AX)
+	PREFETCHT1      2240(R11)
 	VPSRLD          $0x04, Z27, Z19
 	VMOVDQA32       Z9, Z20
 	VPTERNLOGD      $0xe4, Z2, Z20, Z19
 	VPANDD          Z3, Z19, Z19
 	VMOVDQU32       Z19, 3392(AX)
+	PREFETCHT1      2304(R11)
 	VMOVDQA32       Z28, Z19
 	VPSLLD          $0x04, Z10, Z20
 	VPTERNLOGD      $0xe4, Z2, Z20, Z19
 	VPANDD          Z3, Z19, Z19
 	VMOVDQU32       Z19, 2432(AX)
+	PREFETCHT1      2368(R11)
 	VPSRLD          $0x04, Z28, Z19
 	VMOVDQA32       Z10, Z20
 	VPTERNLOGD      $0xe4, Z2, Z20, Z19
 	VPANDD          Z3, Z19, Z19
 	VMOVDQU32       Z19, 3456(AX)
+	PREFETCHT1      2432(R11)
 	VMOVDQA32       Z24, Z19
 	VPSLLD          $0x04, Z11, Z20
 	VPTERNLOGD      $0xe4, Z2, Z20, Z19
@@ -2193,26 +2142,31 @@ block:
 	VPTERNLOGD      $0xe4, Z2, Z20, Z19
 	VPANDD          Z3, Z19, Z19
 	VMOVDQU32       Z19, 3520(AX)
+	PREFETCHT1      2496(R11)
 	VMOVDQA32       Z26, Z19
 	VPSLLD          $0x02, Z4, Z20
 	VPTERNLOGD      $0xe4, Z2, Z20, Z19
 	VPANDD          Z3, Z19, Z19
 	VMOVDQU32       Z19, 2560(AX)
+	PREFETCHT1      2560(R11)
 	VPSRLD          $0x04, Z26, Z19
 	VPSRLD          $0x02, Z4, Z4
 	VPTERNLOGD      $0xe4, Z2, Z4, Z19
 	VPANDD          Z3, Z19, Z19
 	VMOVDQU32       Z19, 3584(AX)
+	PREFETCHT1      2624(R11)
 	VMOVDQA32       Z15, Z4
 	VPSLLD          $0x02, Z5, Z19
 	VPTERNLOGD      $0xe4, Z2, Z19, Z4
 	VPANDD          Z3, Z4, Z4
 	VMOVDQU32       Z4, 2624(AX)
+	PREFETCHT1      2688(R11)
 	VPSRLD          $0x04, Z15, Z4
 	VPSRLD          $0x02, Z5, Z5
 	VPTERNLOGD      $0xe4, Z2, Z5, Z4
 	VPANDD          Z3, Z4, Z4
 	VMOVDQU32       Z4, 3648(AX)
+	PREFETCHT1      2752(R11)
 	VMOVDQA32       Z18, Z4
 	VPSLLD          $0x02, Z6, Z5
 	VPTERNLOGD      $0xe4, Z2, Z5, Z4
@@ -2223,26 +2177,31 @@ block:
 	VPTERNLOGD      $0xe4, Z2, Z5, Z4
 	VPANDD          Z3, Z4, Z4
 	VMOVDQU32       Z4, 3712(AX)
+	PREFETCHT1      2816(R11)
 	VMOVDQA32       Z16, Z4
 	VPSLLD          $0x02, Z7, Z5
 	VPTERNLOGD      $0xe4, Z2, Z5, Z4
 	VPANDD          Z3, Z4, Z4
 	VMOVDQU32       Z4, 2752(AX)
+	PREFETCHT1      2880(R11)
 	VPSRLD          $0x04, Z16, Z4
 	VPSRLD          $0x02, Z7, Z5
 	VPTERNLOGD      $0xe4, Z2, Z5, Z4
 	VPANDD          Z3, Z4, Z4
 	VMOVDQU32       Z4, 3776(AX)
+	PREFETCHT1      2944(R11)
 	VMOVDQA32       Z14, Z4
 	VPSLLD          $0x02, Z8, Z5
 	VPTERNLOGD      $0xe4, Z2, Z5, Z4
 	VPANDD          Z3, Z4, Z4
 	VMOVDQU32       Z4, 2816(AX)
+	PREFETCHT1      3008(R11)
 	VPSRLD          $0x04, Z14, Z4
 	VPSRLD          $0x02, Z8, Z5
 	VPTERNLOGD      $0xe4, Z2, Z5, Z4
 	VPANDD          Z3, Z4, Z4
 	VMOVDQU32       Z4, 3840(AX)
+	PREFETCHT1      3072(R11)
 	VMOVDQA32       Z13, Z4
 	VPSLLD          $0x02, Z9, Z5
 	VPTERNLOGD      $0xe4, Z2, Z5, Z4
@@ -2253,21 +2212,25 @@ block:
 	VPTERNLOGD      $0xe4, Z2, Z5, Z4
 	VPANDD          Z3, Z4, Z4
 	VMOVDQU32       Z4, 3904(AX)
+	PREFETCHT1      3136(R11)
 	VMOVDQA32       Z17, Z4
 	VPSLLD          $0x02, Z10, Z5
 	VPTERNLOGD      $0xe4, Z2, Z5, Z4
 	VPANDD          Z3, Z4, Z4
 	VMOVDQU32       Z4, 2944(AX)
+	PREFETCHT1      3200(R11)
 	VPSRLD          $0x04, Z17, Z4
 	VPSRLD          $0x02, Z10, Z5
 	VPTERNLOGD      $0xe4, Z2, Z5, Z4
 	VPANDD          Z3, Z4, Z4
 	VMOVDQU32       Z4, 3968(AX)
+	PREFETCHT1      3264(R11)
 	VMOVDQA32       Z12, Z4
 	VPSLLD          $0x02, Z11, Z5
 	VPTERNLOGD      $0xe4, Z2, Z5, Z4
 	VPANDD          Z3, Z4, Z4
 	VMOVDQU32       Z4, 3008(AX)
+	PREFETCHT1      3328(R11)
 	VPSRLD          $0x04, Z12, Z4
 	VPSRLD          $0x02, Z11, Z5
 	VPTERNLOGD      $0xe4, Z2, Z5, Z4
@@ -2277,6 +2240,7 @@ block:
 	ADDQ            $0x000000d2, DI
 	ADDQ            $0x000000d2, R8
 	ADDQ            $0x000000d2, R9
+	ADDQ            $0x00000d20, R11
 	ADDQ            $0x00001000, AX
 	ADDQ            $0x00000400, CX
 	DECQ            R10
@@ -2284,7 +2248,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackQ8512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// func unpackQ8512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·unpackQ8512(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -2299,42 +2263,6 @@ TEXT ·unpackQ8512(SB), $0-56
 	MOVQ ahead+48(FP), R11
 
 block:
-	LEAQ            (DX)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      64(R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      64(R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      64(R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	PREFETCHT1      64(R12)(SI*1)
-	LEAQ            (DI)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      64(R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      64(R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      64(R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	PREFETCHT1      64(R12)(SI*1)
-	LEAQ            (R8)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      64(R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      64(R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      64(R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	PREFETCHT1      64(R12)(SI*1)
-	LEAQ            (R9)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      64(R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      64(R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      64(R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	PREFETCHT1      64(R12)(SI*1)
 	VPXORD          Z0, Z0, Z0
 	VPXORD          Z1, Z1, Z1
 	VPINSRW         $0x00, (DX), X0, X0
@@ -2477,40 +2405,58 @@ block:
 	VSHUFI32X4      $0xdd, Z12, Z2, Z2
 	VPXORD          Z20, Z14, Z14
 	VMOVDQU32       Z14, (AX)
+	PREFETCHT1      (R11)
+	PREFETCHT1      64(R11)
 	VPXORD          Z20, Z15, Z15
 	VMOVDQU32       Z15, 64(AX)
+	PREFETCHT1      128(R11)
 	VPXORD          Z20, Z17, Z17
 	VMOVDQU32       Z17, 128(AX)
+	PREFETCHT1      192(R11)
 	VPXORD          Z20, Z13, Z13
 	VMOVDQU32       Z13, 192(AX)
+	PREFETCHT1      256(R11)
 	VPXORD          Z20, Z22, Z22
 	VMOVDQU32       Z22, 256(AX)
+	PREFETCHT1      320(R11)
 	VPXORD          Z20, Z19, Z19
 	VMOVDQU32       Z19, 320(AX)
+	PREFETCHT1      384(R11)
 	VPXORD          Z20, Z21, Z21
 	VMOVDQU32       Z21, 384(AX)
+	PREFETCHT1      448(R11)
 	VPXORD          Z20, Z16, Z16
 	VMOVDQU32       Z16, 448(AX)
+	PREFETCHT1      512(R11)
 	VPXORD          Z20, Z18, Z18
 	VMOVDQU32       Z18, 512(AX)
+	PREFETCHT1      576(R11)
 	VPXORD          Z20, Z7, Z7
 	VMOVDQU32       Z7, 576(AX)
+	PREFETCHT1      640(R11)
 	VPXORD          Z20, Z10, Z10
 	VMOVDQU32       Z10, 640(AX)
+	PREFETCHT1      704(R11)
 	VPXORD          Z20, Z8, Z8
 	VMOVDQU32       Z8, 704(AX)
+	PREFETCHT1      768(R11)
 	VPXORD          Z20, Z6, Z6
 	VMOVDQU32       Z6, 768(AX)
+	PREFETCHT1      832(R11)
 	VPXORD          Z20, Z5, Z5
 	VMOVDQU32       Z5, 832(AX)
+	PREFETCHT1      896(R11)
 	VPXORD          Z20, Z9, Z9
 	VMOVDQU32       Z9, 896(AX)
+	PREFETCHT1      960(R11)
 	VPXORD          Z20, Z2, Z2
 	VMOVDQU32       Z2, 960(AX)
+	PREFETCHT1      1024(R11)
 	ADDQ            $0x00000044, DX
 	ADDQ            $0x00000044, DI
 	ADDQ            $0x00000044, R8
 	ADDQ            $0x00000044, R9
+	ADDQ            $0x00000440, R11
 	ADDQ            $0x00000400, AX
 	ADDQ            $0x00000080, CX
 	DECQ            R10
@@ -2518,7 +2464,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackIQ4XS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// func unpackIQ4XS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512BW, AVX512F, MMX+
 TEXT ·unpackIQ4XS512(SB), $0-56
 	MOVQ            codes+0(FP), AX
@@ -2534,58 +2480,6 @@ TEXT ·unpackIQ4XS512(SB), $0-56
 	VBROADCASTI32X4 codebookIQ4XS<>+0(SB), Z0
 
 block:
-	LEAQ            (DX)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      64(R12)
-	PREFETCHT1      128(R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      64(R12)(BX*1)
-	PREFETCHT1      128(R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      64(R12)(BX*2)
-	PREFETCHT1      128(R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	PREFETCHT1      64(R12)(SI*1)
-	PREFETCHT1      128(R12)(SI*1)
-	LEAQ            (DI)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      64(R12)
-	PREFETCHT1      128(R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      64(R12)(BX*1)
-	PREFETCHT1      128(R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      64(R12)(BX*2)
-	PREFETCHT1      128(R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	PREFETCHT1      64(R12)(SI*1)
-	PREFETCHT1      128(R12)(SI*1)
-	LEAQ            (R8)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      64(R12)
-	PREFETCHT1      128(R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      64(R12)(BX*1)
-	PREFETCHT1      128(R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      64(R12)(BX*2)
-	PREFETCHT1      128(R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	PREFETCHT1      64(R12)(SI*1)
-	PREFETCHT1      128(R12)(SI*1)
-	LEAQ            (R9)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      64(R12)
-	PREFETCHT1      128(R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      64(R12)(BX*1)
-	PREFETCHT1      128(R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      64(R12)(BX*2)
-	PREFETCHT1      128(R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	PREFETCHT1      64(R12)(SI*1)
-	PREFETCHT1      128(R12)(SI*1)
 	VBROADCASTI32X4 (DX), Z1
 	VINSERTI32X4    $0x01, (DI), Z1, Z1
 	VINSERTI32X4    $0x02, (R8), Z1, Z1
@@ -2778,7 +2672,9 @@ block:
 	VPSHUFB         Z9, Z0, Z9
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, (AX)
+	PREFETCHT1      (R11)
 	VMOVDQU32       Z10, 256(AX)
+	PREFETCHT1      64(R11)
 	VPANDD          Z1, Z13, Z9
 	VPSRLD          $0x04, Z13, Z10
 	VPANDD          Z1, Z10, Z10
@@ -2786,6 +2682,7 @@ block:
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, 64(AX)
 	VMOVDQU32       Z10, 320(AX)
+	PREFETCHT1      128(R11)
 	VPANDD          Z1, Z15, Z9
 	VPSRLD          $0x04, Z15, Z10
 	VPANDD          Z1, Z10, Z10
@@ -2793,6 +2690,7 @@ block:
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, 128(AX)
 	VMOVDQU32       Z10, 384(AX)
+	PREFETCHT1      192(R11)
 	VPANDD          Z1, Z11, Z9
 	VPSRLD          $0x04, Z11, Z10
 	VPANDD          Z1, Z10, Z10
@@ -2800,6 +2698,7 @@ block:
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, 192(AX)
 	VMOVDQU32       Z10, 448(AX)
+	PREFETCHT1      256(R11)
 	VPANDD          Z1, Z19, Z9
 	VPSRLD          $0x04, Z19, Z10
 	VPANDD          Z1, Z10, Z10
@@ -2807,6 +2706,7 @@ block:
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, 512(AX)
 	VMOVDQU32       Z10, 768(AX)
+	PREFETCHT1      320(R11)
 	VPANDD          Z1, Z17, Z9
 	VPSRLD          $0x04, Z17, Z10
 	VPANDD          Z1, Z10, Z10
@@ -2814,6 +2714,7 @@ block:
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, 576(AX)
 	VMOVDQU32       Z10, 832(AX)
+	PREFETCHT1      384(R11)
 	VPANDD          Z1, Z18, Z9
 	VPSRLD          $0x04, Z18, Z10
 	VPANDD          Z1, Z10, Z10
@@ -2821,6 +2722,7 @@ block:
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, 640(AX)
 	VMOVDQU32       Z10, 896(AX)
+	PREFETCHT1      448(R11)
 	VPANDD          Z1, Z14, Z9
 	VPSRLD          $0x04, Z14, Z10
 	VPANDD          Z1, Z10, Z10
@@ -2828,12 +2730,14 @@ block:
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, 704(AX)
 	VMOVDQU32       Z10, 960(AX)
+	PREFETCHT1      512(R11)
 	VPANDD          Z1, Z16, Z9
 	VPSRLD          $0x04, Z16, Z10
 	VPANDD          Z1, Z10, Z10
 	VPSHUFB         Z9, Z0, Z9
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, 1024(AX)
+	PREFETCHT1      576(R11)
 	VMOVDQU32       Z10, 1280(AX)
 	VPANDD          Z1, Z5, Z9
 	VPSRLD          $0x04, Z5, Z5
@@ -2841,6 +2745,7 @@ block:
 	VPSHUFB         Z9, Z0, Z9
 	VPSHUFB         Z5, Z0, Z5
 	VMOVDQU32       Z9, 1088(AX)
+	PREFETCHT1      640(R11)
 	VMOVDQU32       Z5, 1344(AX)
 	VPANDD          Z1, Z8, Z5
 	VPSRLD          $0x04, Z8, Z8
@@ -2848,6 +2753,7 @@ block:
 	VPSHUFB         Z5, Z0, Z5
 	VPSHUFB         Z8, Z0, Z8
 	VMOVDQU32       Z5, 1152(AX)
+	PREFETCHT1      704(R11)
 	VMOVDQU32       Z8, 1408(AX)
 	VPANDD          Z1, Z6, Z5
 	VPSRLD          $0x04, Z6, Z6
@@ -2855,6 +2761,7 @@ block:
 	VPSHUFB         Z5, Z0, Z5
 	VPSHUFB         Z6, Z0, Z6
 	VMOVDQU32       Z5, 1216(AX)
+	PREFETCHT1      768(R11)
 	VMOVDQU32       Z6, 1472(AX)
 	VPANDD          Z1, Z4, Z5
 	VPSRLD          $0x04, Z4, Z4
@@ -2862,6 +2769,7 @@ block:
 	VPSHUFB         Z5, Z0, Z5
 	VPSHUFB         Z4, Z0, Z4
 	VMOVDQU32       Z5, 1536(AX)
+	PREFETCHT1      832(R11)
 	VMOVDQU32       Z4, 1792(AX)
 	VPANDD          Z1, Z3, Z4
 	VPSRLD          $0x04, Z3, Z3
@@ -2869,6 +2777,7 @@ block:
 	VPSHUFB         Z4, Z0, Z4
 	VPSHUFB         Z3, Z0, Z3
 	VMOVDQU32       Z4, 1600(AX)
+	PREFETCHT1      896(R11)
 	VMOVDQU32       Z3, 1856(AX)
 	VPANDD          Z1, Z7, Z3
 	VPSRLD          $0x04, Z7, Z4
@@ -2876,6 +2785,7 @@ block:
 	VPSHUFB         Z3, Z0, Z3
 	VPSHUFB         Z4, Z0, Z4
 	VMOVDQU32       Z3, 1664(AX)
+	PREFETCHT1      960(R11)
 	VMOVDQU32       Z4, 1920(AX)
 	VPANDD          Z1, Z2, Z3
 	VPSRLD          $0x04, Z2, Z2
@@ -2883,6 +2793,7 @@ block:
 	VPSHUFB         Z3, Z0, Z3
 	VPSHUFB         Z2, Z0, Z2
 	VMOVDQU32       Z3, 1728(AX)
+	PREFETCHT1      1024(R11)
 	VMOVDQU32       Z2, 1984(AX)
 	VMOVDQU32       72(DX), Z2
 	VMOVDQU32       72(DX)(BX*1), Z3
@@ -2970,7 +2881,9 @@ block:
 	VPSHUFB         Z9, Z0, Z9
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, 2048(AX)
+	PREFETCHT1      1088(R11)
 	VMOVDQU32       Z10, 2304(AX)
+	PREFETCHT1      1152(R11)
 	VPANDD          Z1, Z13, Z9
 	VPSRLD          $0x04, Z13, Z10
 	VPANDD          Z1, Z10, Z10
@@ -2978,6 +2891,7 @@ block:
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, 2112(AX)
 	VMOVDQU32       Z10, 2368(AX)
+	PREFETCHT1      1216(R11)
 	VPANDD          Z1, Z15, Z9
 	VPSRLD          $0x04, Z15, Z10
 	VPANDD          Z1, Z10, Z10
@@ -2985,6 +2899,7 @@ block:
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, 2176(AX)
 	VMOVDQU32       Z10, 2432(AX)
+	PREFETCHT1      1280(R11)
 	VPANDD          Z1, Z11, Z9
 	VPSRLD          $0x04, Z11, Z10
 	VPANDD          Z1, Z10, Z10
@@ -2992,6 +2907,7 @@ block:
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, 2240(AX)
 	VMOVDQU32       Z10, 2496(AX)
+	PREFETCHT1      1344(R11)
 	VPANDD          Z1, Z19, Z9
 	VPSRLD          $0x04, Z19, Z10
 	VPANDD          Z1, Z10, Z10
@@ -2999,6 +2915,7 @@ block:
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, 2560(AX)
 	VMOVDQU32       Z10, 2816(AX)
+	PREFETCHT1      1408(R11)
 	VPANDD          Z1, Z17, Z9
 	VPSRLD          $0x04, Z17, Z10
 	VPANDD          Z1, Z10, Z10
@@ -3006,6 +2923,7 @@ block:
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, 2624(AX)
 	VMOVDQU32       Z10, 2880(AX)
+	PREFETCHT1      1472(R11)
 	VPANDD          Z1, Z18, Z9
 	VPSRLD          $0x04, Z18, Z10
 	VPANDD          Z1, Z10, Z10
@@ -3013,6 +2931,7 @@ block:
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, 2688(AX)
 	VMOVDQU32       Z10, 2944(AX)
+	PREFETCHT1      1536(R11)
 	VPANDD          Z1, Z14, Z9
 	VPSRLD          $0x04, Z14, Z10
 	VPANDD          Z1, Z10, Z10
@@ -3020,12 +2939,14 @@ block:
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, 2752(AX)
 	VMOVDQU32       Z10, 3008(AX)
+	PREFETCHT1      1600(R11)
 	VPANDD          Z1, Z16, Z9
 	VPSRLD          $0x04, Z16, Z10
 	VPANDD          Z1, Z10, Z10
 	VPSHUFB         Z9, Z0, Z9
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, 3072(AX)
+	PREFETCHT1      1664(R11)
 	VMOVDQU32       Z10, 3328(AX)
 	VPANDD          Z1, Z5, Z9
 	VPSRLD          $0x04, Z5, Z5
@@ -3033,6 +2954,7 @@ block:
 	VPSHUFB         Z9, Z0, Z9
 	VPSHUFB         Z5, Z0, Z5
 	VMOVDQU32       Z9, 3136(AX)
+	PREFETCHT1      1728(R11)
 	VMOVDQU32       Z5, 3392(AX)
 	VPANDD          Z1, Z8, Z5
 	VPSRLD          $0x04, Z8, Z8
@@ -3040,6 +2962,7 @@ block:
 	VPSHUFB         Z5, Z0, Z5
 	VPSHUFB         Z8, Z0, Z8
 	VMOVDQU32       Z5, 3200(AX)
+	PREFETCHT1      1792(R11)
 	VMOVDQU32       Z8, 3456(AX)
 	VPANDD          Z1, Z6, Z5
 	VPSRLD          $0x04, Z6, Z6
@@ -3047,6 +2970,7 @@ block:
 	VPSHUFB         Z5, Z0, Z5
 	VPSHUFB         Z6, Z0, Z6
 	VMOVDQU32       Z5, 3264(AX)
+	PREFETCHT1      1856(R11)
 	VMOVDQU32       Z6, 3520(AX)
 	VPANDD          Z1, Z4, Z5
 	VPSRLD          $0x04, Z4, Z4
@@ -3054,6 +2978,7 @@ block:
 	VPSHUFB         Z5, Z0, Z5
 	VPSHUFB         Z4, Z0, Z4
 	VMOVDQU32       Z5, 3584(AX)
+	PREFETCHT1      1920(R11)
 	VMOVDQU32       Z4, 3840(AX)
 	VPANDD          Z1, Z3, Z4
 	VPSRLD          $0x04, Z3, Z3
@@ -3061,6 +2986,7 @@ block:
 	VPSHUFB         Z4, Z0, Z4
 	VPSHUFB         Z3, Z0, Z3
 	VMOVDQU32       Z4, 3648(AX)
+	PREFETCHT1      1984(R11)
 	VMOVDQU32       Z3, 3904(AX)
 	VPANDD          Z1, Z7, Z3
 	VPSRLD          $0x04, Z7, Z4
@@ -3068,6 +2994,7 @@ block:
 	VPSHUFB         Z3, Z0, Z3
 	VPSHUFB         Z4, Z0, Z4
 	VMOVDQU32       Z3, 3712(AX)
+	PREFETCHT1      2048(R11)
 	VMOVDQU32       Z4, 3968(AX)
 	VPANDD          Z1, Z2, Z3
 	VPSRLD          $0x04, Z2, Z2
@@ -3075,11 +3002,13 @@ block:
 	VPSHUFB         Z3, Z0, Z3
 	VPSHUFB         Z2, Z0, Z2
 	VMOVDQU32       Z3, 3776(AX)
+	PREFETCHT1      2112(R11)
 	VMOVDQU32       Z2, 4032(AX)
 	ADDQ            $0x00000088, DX
 	ADDQ            $0x00000088, DI
 	ADDQ            $0x00000088, R8
 	ADDQ            $0x00000088, R9
+	ADDQ            $0x00000880, R11
 	ADDQ            $0x00001000, AX
 	ADDQ            $0x00000200, CX
 	DECQ            R10
@@ -3105,7 +3034,7 @@ DATA codebookIQ4XS<>+14(SB)/1, $0xd9
 DATA codebookIQ4XS<>+15(SB)/1, $0xf1
 GLOBL codebookIQ4XS<>(SB), RODATA|NOPTR, $16
 
-// func unpackQ40512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// func unpackQ40512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·unpackQ40512(SB), $0-56
 	MOVQ         codes+0(FP), AX
@@ -3122,26 +3051,6 @@ TEXT ·unpackQ40512(SB), $0-56
 	VPBROADCASTD R12, Z0
 
 block:
-	LEAQ            (DX)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	LEAQ            (DI)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	LEAQ            (R8)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	LEAQ            (R9)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
 	VPXORD          Z1, Z1, Z1
 	VPXORD          Z2, Z2, Z2
 	VPINSRW         $0x00, (DX), X1, X1
@@ -3191,26 +3100,32 @@ block:
 	VPSRLD          $0x04, Z6, Z6
 	VPANDD          Z0, Z6, Z6
 	VMOVDQU32       Z5, (AX)
+	PREFETCHT1      (R11)
 	VMOVDQU32       Z6, 256(AX)
+	PREFETCHT1      64(R11)
 	VPANDD          Z0, Z4, Z5
 	VPSRLD          $0x04, Z4, Z4
 	VPANDD          Z0, Z4, Z4
 	VMOVDQU32       Z5, 64(AX)
 	VMOVDQU32       Z4, 320(AX)
+	PREFETCHT1      128(R11)
 	VPANDD          Z0, Z7, Z4
 	VPSRLD          $0x04, Z7, Z5
 	VPANDD          Z0, Z5, Z5
 	VMOVDQU32       Z4, 128(AX)
+	PREFETCHT1      192(R11)
 	VMOVDQU32       Z5, 384(AX)
 	VPANDD          Z0, Z3, Z4
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z0, Z3, Z3
 	VMOVDQU32       Z4, 192(AX)
+	PREFETCHT1      256(R11)
 	VMOVDQU32       Z3, 448(AX)
 	ADDQ            $0x00000012, DX
 	ADDQ            $0x00000012, DI
 	ADDQ            $0x00000012, R8
 	ADDQ            $0x00000012, R9
+	ADDQ            $0x00000120, R11
 	ADDQ            $0x00000200, AX
 	ADDQ            $0x00000040, CX
 	DECQ            R10
@@ -3218,7 +3133,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackIQ4NL512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// func unpackIQ4NL512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpackIQ4NL512(SB), $0-56
 	MOVQ            codes+0(FP), AX
@@ -3236,26 +3151,6 @@ TEXT ·unpackIQ4NL512(SB), $0-56
 	VPBROADCASTD    R12, Z1
 
 block:
-	LEAQ            (DX)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	LEAQ            (DI)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	LEAQ            (R8)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	LEAQ            (R9)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
 	VPXORD          Z2, Z2, Z2
 	VPXORD          Z3, Z3, Z3
 	VPINSRW         $0x00, (DX), X2, X2
@@ -3307,7 +3202,9 @@ block:
 	VPSHUFB         Z6, Z0, Z6
 	VPSHUFB         Z7, Z0, Z7
 	VMOVDQU32       Z6, (AX)
+	PREFETCHT1      (R11)
 	VMOVDQU32       Z7, 256(AX)
+	PREFETCHT1      64(R11)
 	VPANDD          Z1, Z5, Z6
 	VPSRLD          $0x04, Z5, Z5
 	VPANDD          Z1, Z5, Z5
@@ -3315,12 +3212,14 @@ block:
 	VPSHUFB         Z5, Z0, Z5
 	VMOVDQU32       Z6, 64(AX)
 	VMOVDQU32       Z5, 320(AX)
+	PREFETCHT1      128(R11)
 	VPANDD          Z1, Z8, Z5
 	VPSRLD          $0x04, Z8, Z6
 	VPANDD          Z1, Z6, Z6
 	VPSHUFB         Z5, Z0, Z5
 	VPSHUFB         Z6, Z0, Z6
 	VMOVDQU32       Z5, 128(AX)
+	PREFETCHT1      192(R11)
 	VMOVDQU32       Z6, 384(AX)
 	VPANDD          Z1, Z4, Z5
 	VPSRLD          $0x04, Z4, Z4
@@ -3328,11 +3227,13 @@ block:
 	VPSHUFB         Z5, Z0, Z5
 	VPSHUFB         Z4, Z0, Z4
 	VMOVDQU32       Z5, 192(AX)
+	PREFETCHT1      256(R11)
 	VMOVDQU32       Z4, 448(AX)
 	ADDQ            $0x00000012, DX
 	ADDQ            $0x00000012, DI
 	ADDQ            $0x00000012, R8
 	ADDQ            $0x00000012, R9
+	ADDQ            $0x00000120, R11
 	ADDQ            $0x00000200, AX
 	ADDQ            $0x00000040, CX
 	DECQ            R10
@@ -3358,7 +3259,7 @@ DATA codebookIQ4NL<>+14(SB)/1, $0xd9
 DATA codebookIQ4NL<>+15(SB)/1, $0xf1
 GLOBL codebookIQ4NL<>(SB), RODATA|NOPTR, $16
 
-// func unpackMXFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// func unpackMXFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpackMXFP4512(SB), $0-56
 	MOVQ            codes+0(FP), AX
@@ -3376,26 +3277,6 @@ TEXT ·unpackMXFP4512(SB), $0-56
 	VPBROADCASTD    R12, Z1
 
 block:
-	LEAQ            (DX)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	LEAQ            (DI)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	LEAQ            (R8)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	LEAQ            (R9)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
 	VPXORD          X2, X2, X2
 	VPINSRB         $0x00, (DX), X2, X2
 	VPINSRB         $0x01, (DX)(BX*1), X2, X2
@@ -3456,7 +3337,9 @@ block:
 	VPSHUFB         Z5, Z0, Z5
 	VPSHUFB         Z6, Z0, Z6
 	VMOVDQU32       Z5, (AX)
+	PREFETCHT1      (R11)
 	VMOVDQU32       Z6, 256(AX)
+	PREFETCHT1      64(R11)
 	VPANDD          Z1, Z4, Z5
 	VPSRLD          $0x04, Z4, Z4
 	VPANDD          Z1, Z4, Z4
@@ -3464,12 +3347,14 @@ block:
 	VPSHUFB         Z4, Z0, Z4
 	VMOVDQU32       Z5, 64(AX)
 	VMOVDQU32       Z4, 320(AX)
+	PREFETCHT1      128(R11)
 	VPANDD          Z1, Z7, Z4
 	VPSRLD          $0x04, Z7, Z5
 	VPANDD          Z1, Z5, Z5
 	VPSHUFB         Z4, Z0, Z4
 	VPSHUFB         Z5, Z0, Z5
 	VMOVDQU32       Z4, 128(AX)
+	PREFETCHT1      192(R11)
 	VMOVDQU32       Z5, 384(AX)
 	VPANDD          Z1, Z3, Z4
 	VPSRLD          $0x04, Z3, Z3
@@ -3477,11 +3362,13 @@ block:
 	VPSHUFB         Z4, Z0, Z4
 	VPSHUFB         Z3, Z0, Z3
 	VMOVDQU32       Z4, 192(AX)
+	PREFETCHT1      256(R11)
 	VMOVDQU32       Z3, 448(AX)
 	ADDQ            $0x00000011, DX
 	ADDQ            $0x00000011, DI
 	ADDQ            $0x00000011, R8
 	ADDQ            $0x00000011, R9
+	ADDQ            $0x00000110, R11
 	ADDQ            $0x00000200, AX
 	ADDQ            $0x00000040, CX
 	DECQ            R10
@@ -3507,7 +3394,7 @@ DATA codebookMXFP4<>+14(SB)/1, $0x78
 DATA codebookMXFP4<>+15(SB)/1, $0x74
 GLOBL codebookMXFP4<>(SB), RODATA|NOPTR, $16
 
-// func unpackNVFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// func unpackNVFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512BW, AVX512F, MMX+
 TEXT ·unpackNVFP4512(SB), $0-56
 	MOVQ            codes+0(FP), AX
@@ -3535,26 +3422,6 @@ TEXT ·unpackNVFP4512(SB), $0-56
 	VPBROADCASTD    R12, Z6
 
 block:
-	LEAQ            (DX)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	LEAQ            (DI)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	LEAQ            (R8)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
-	LEAQ            (R9)(R11*1), R12
-	PREFETCHT1      (R12)
-	PREFETCHT1      (R12)(BX*1)
-	PREFETCHT1      (R12)(BX*2)
-	PREFETCHT1      (R12)(SI*1)
 	VBROADCASTI32X4 (DX), Z7
 	VINSERTI32X4    $0x01, (DI), Z7, Z7
 	VINSERTI32X4    $0x02, (R8), Z7, Z7
@@ -3657,7 +3524,9 @@ block:
 	VPSHUFB         Z9, Z0, Z9
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, (AX)
+	PREFETCHT1      (R11)
 	VMOVDQU32       Z10, 128(AX)
+	PREFETCHT1      64(R11)
 	VPANDD          Z1, Z8, Z9
 	VPSRLD          $0x04, Z8, Z8
 	VPANDD          Z1, Z8, Z8
@@ -3665,6 +3534,7 @@ block:
 	VPSHUFB         Z8, Z0, Z8
 	VMOVDQU32       Z9, 64(AX)
 	VMOVDQU32       Z8, 192(AX)
+	PREFETCHT1      128(R11)
 	VPANDD          Z1, Z11, Z8
 	VPSRLD          $0x04, Z11, Z9
 	VPANDD          Z1, Z9, Z9
@@ -3672,6 +3542,7 @@ block:
 	VPSHUFB         Z9, Z0, Z9
 	VMOVDQU32       Z8, 256(AX)
 	VMOVDQU32       Z9, 384(AX)
+	PREFETCHT1      192(R11)
 	VPANDD          Z1, Z7, Z8
 	VPSRLD          $0x04, Z7, Z7
 	VPANDD          Z1, Z7, Z7
@@ -3679,6 +3550,7 @@ block:
 	VPSHUFB         Z7, Z0, Z7
 	VMOVDQU32       Z8, 320(AX)
 	VMOVDQU32       Z7, 448(AX)
+	PREFETCHT1      256(R11)
 	VBROADCASTI32X4 20(DX), Z7
 	VINSERTI32X4    $0x01, 20(DI), Z7, Z7
 	VINSERTI32X4    $0x02, 20(R8), Z7, Z7
@@ -3709,6 +3581,7 @@ block:
 	VPSHUFB         Z9, Z0, Z9
 	VPSHUFB         Z10, Z0, Z10
 	VMOVDQU32       Z9, 512(AX)
+	PREFETCHT1      320(R11)
 	VMOVDQU32       Z10, 640(AX)
 	VPANDD          Z1, Z8, Z9
 	VPSRLD          $0x04, Z8, Z8
@@ -3716,6 +3589,7 @@ block:
 	VPSHUFB         Z9, Z0, Z9
 	VPSHUFB         Z8, Z0, Z8
 	VMOVDQU32       Z9, 576(AX)
+	PREFETCHT1      384(R11)
 	VMOVDQU32       Z8, 704(AX)
 	VPANDD          Z1, Z11, Z8
 	VPSRLD          $0x04, Z11, Z9
@@ -3723,6 +3597,7 @@ block:
 	VPSHUFB         Z8, Z0, Z8
 	VPSHUFB         Z9, Z0, Z9
 	VMOVDQU32       Z8, 768(AX)
+	PREFETCHT1      448(R11)
 	VMOVDQU32       Z9, 896(AX)
 	VPANDD          Z1, Z7, Z8
 	VPSRLD          $0x04, Z7, Z7
@@ -3730,11 +3605,13 @@ block:
 	VPSHUFB         Z8, Z0, Z8
 	VPSHUFB         Z7, Z0, Z7
 	VMOVDQU32       Z8, 832(AX)
+	PREFETCHT1      512(R11)
 	VMOVDQU32       Z7, 960(AX)
 	ADDQ            $0x00000024, DX
 	ADDQ            $0x00000024, DI
 	ADDQ            $0x00000024, R8
 	ADDQ            $0x00000024, R9
+	ADDQ            $0x00000240, R11
 	ADDQ            $0x00000400, AX
 	ADDQ            $0x00000100, CX
 	DECQ            R10
@@ -3760,7 +3637,7 @@ DATA codebookNVFP4<>+14(SB)/1, $0x78
 DATA codebookNVFP4<>+15(SB)/1, $0x74
 GLOBL codebookNVFP4<>(SB), RODATA|NOPTR, $16
 
-// func unpackAffine4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// func unpackAffine4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512BW, AVX512F, MMX+
 TEXT ·unpackAffine4512(SB), $0-56
 	MOVQ            codes+0(FP), AX
@@ -3782,26 +3659,6 @@ TEXT ·unpackAffine4512(SB), $0-56
 	VBROADCASTI32X4 spreadOdd1<>+0(SB), Z4
 
 block:
-	LEAQ            (BX)(R12*1), R13
-	PREFETCHT1      (R13)
-	PREFETCHT1      (R13)(SI*1)
-	PREFETCHT1      (R13)(SI*2)
-	PREFETCHT1      (R13)(DI*1)
-	LEAQ            (R8)(R12*1), R13
-	PREFETCHT1      (R13)
-	PREFETCHT1      (R13)(SI*1)
-	PREFETCHT1      (R13)(SI*2)
-	PREFETCHT1      (R13)(DI*1)
-	LEAQ            (R9)(R12*1), R13
-	PREFETCHT1      (R13)
-	PREFETCHT1      (R13)(SI*1)
-	PREFETCHT1      (R13)(SI*2)
-	PREFETCHT1      (R13)(DI*1)
-	LEAQ            (R10)(R12*1), R13
-	PREFETCHT1      (R13)
-	PREFETCHT1      (R13)(SI*1)
-	PREFETCHT1      (R13)(SI*2)
-	PREFETCHT1      (R13)(DI*1)
 	VBROADCASTI32X4 (BX), Z5
 	VINSERTI32X4    $0x01, (R8), Z5, Z5
 	VINSERTI32X4    $0x02, (R9), Z5, Z5
@@ -3868,10 +3725,12 @@ block:
 	VPSHUFB         Z2, Z8, Z11
 	VPORD           Z11, Z10, Z10
 	VMOVDQU32       Z10, (AX)
+	PREFETCHT1      (R12)
 	VPSHUFB         Z3, Z7, Z7
 	VPSHUFB         Z4, Z8, Z8
 	VPORD           Z8, Z7, Z7
 	VMOVDQU32       Z7, 64(AX)
+	PREFETCHT1      64(R12)
 	VPANDD          Z0, Z6, Z7
 	VPSRLD          $0x04, Z6, Z6
 	VPANDD          Z0, Z6, Z6
@@ -3883,6 +3742,7 @@ block:
 	VPSHUFB         Z4, Z6, Z6
 	VPORD           Z6, Z7, Z7
 	VMOVDQU32       Z7, 192(AX)
+	PREFETCHT1      128(R12)
 	VPANDD          Z0, Z9, Z6
 	VPSRLD          $0x04, Z9, Z7
 	VPANDD          Z0, Z7, Z7
@@ -3894,6 +3754,7 @@ block:
 	VPSHUFB         Z4, Z7, Z7
 	VPORD           Z7, Z6, Z6
 	VMOVDQU32       Z6, 320(AX)
+	PREFETCHT1      192(R12)
 	VPANDD          Z0, Z5, Z6
 	VPSRLD          $0x04, Z5, Z5
 	VPANDD          Z0, Z5, Z5
@@ -3905,6 +3766,7 @@ block:
 	VPSHUFB         Z4, Z5, Z5
 	VPORD           Z5, Z6, Z6
 	VMOVDQU32       Z6, 448(AX)
+	PREFETCHT1      256(R12)
 	VBROADCASTI32X4 20(BX), Z5
 	VINSERTI32X4    $0x01, 20(R8), Z5, Z5
 	VINSERTI32X4    $0x02, 20(R9), Z5, Z5
@@ -3936,6 +3798,7 @@ block:
 	VPSHUFB         Z2, Z8, Z11
 	VPORD           Z11, Z10, Z10
 	VMOVDQU32       Z10, 512(AX)
+	PREFETCHT1      320(R12)
 	VPSHUFB         Z3, Z7, Z7
 	VPSHUFB         Z4, Z8, Z8
 	VPORD           Z8, Z7, Z7
@@ -3947,6 +3810,7 @@ block:
 	VPSHUFB         Z2, Z6, Z10
 	VPORD           Z10, Z8, Z8
 	VMOVDQU32       Z8, 640(AX)
+	PREFETCHT1      384(R12)
 	VPSHUFB         Z3, Z7, Z7
 	VPSHUFB         Z4, Z6, Z6
 	VPORD           Z6, Z7, Z7
@@ -3958,6 +3822,7 @@ block:
 	VPSHUFB         Z2, Z7, Z9
 	VPORD           Z9, Z8, Z8
 	VMOVDQU32       Z8, 768(AX)
+	PREFETCHT1      448(R12)
 	VPSHUFB         Z3, Z6, Z6
 	VPSHUFB         Z4, Z7, Z7
 	VPORD           Z7, Z6, Z6
@@ -3969,6 +3834,7 @@ block:
 	VPSHUFB         Z2, Z5, Z8
 	VPORD           Z8, Z7, Z7
 	VMOVDQU32       Z7, 896(AX)
+	PREFETCHT1      512(R12)
 	VPSHUFB         Z3, Z6, Z6
 	VPSHUFB         Z4, Z5, Z5
 	VPORD           Z5, Z6, Z6
@@ -3977,6 +3843,7 @@ block:
 	ADDQ            $0x00000024, R8
 	ADDQ            $0x00000024, R9
 	ADDQ            $0x00000024, R10
+	ADDQ            $0x00000240, R12
 	ADDQ            $0x00000400, AX
 	ADDQ            $0x00000080, CX
 	ADDQ            $0x00000080, DX

@@ -10,32 +10,32 @@ func interleave512(dst *byte, src *byte, stride int, columns int, bias uint32)
 // Writes 8 columns of dwords of 8 rows at a time, each column's rows side by side.
 func interleave256(dst *byte, src *byte, stride int, columns int)
 
-// Unpacks Q4_K blocks of 16 rows. What lies ahead bytes further is fetched.
-func unpackQ4K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// Unpacks Q4_K blocks of 16 rows, and fetches as many bytes from ahead on.
+func unpackQ4K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
-// Unpacks Q5_K blocks of 16 rows. What lies ahead bytes further is fetched.
-func unpackQ5K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// Unpacks Q5_K blocks of 16 rows, and fetches as many bytes from ahead on.
+func unpackQ5K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
-// Unpacks Q6_K blocks of 16 rows. What lies ahead bytes further is fetched.
-func unpackQ6K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// Unpacks Q6_K blocks of 16 rows, and fetches as many bytes from ahead on.
+func unpackQ6K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
-// Unpacks pairs of Q8_0 blocks of 16 rows. What lies ahead bytes further is fetched.
-func unpackQ8512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// Unpacks pairs of Q8_0 blocks of 16 rows, and fetches as many bytes from ahead on.
+func unpackQ8512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
-// Unpacks IQ4_XS blocks of 16 rows. What lies ahead bytes further is fetched.
-func unpackIQ4XS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// Unpacks IQ4_XS blocks of 16 rows, and fetches as many bytes from ahead on.
+func unpackIQ4XS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
-// Unpacks Q40 blocks of 16 rows. What lies ahead bytes further is fetched.
-func unpackQ40512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// Unpacks Q40 blocks of 16 rows, and fetches as many bytes from ahead on.
+func unpackQ40512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
-// Unpacks IQ4NL blocks of 16 rows. What lies ahead bytes further is fetched.
-func unpackIQ4NL512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// Unpacks IQ4NL blocks of 16 rows, and fetches as many bytes from ahead on.
+func unpackIQ4NL512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
-// Unpacks MXFP4 blocks of 16 rows. What lies ahead bytes further is fetched.
-func unpackMXFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// Unpacks MXFP4 blocks of 16 rows, and fetches as many bytes from ahead on.
+func unpackMXFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
-// Unpacks NVFP4 blocks, with tensor scales in mins, of 16 rows. What lies ahead bytes further is fetched.
-func unpackNVFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// Unpacks NVFP4 blocks, with tensor scales in mins, of 16 rows, and fetches as many bytes from ahead on.
+func unpackNVFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
-// Unpacks af4g64 blocks of 16 rows. What lies ahead bytes further is fetched.
-func unpackAffine4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead int)
+// Unpacks af4g64 blocks of 16 rows, and fetches as many bytes from ahead on.
+func unpackAffine4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)

@@ -17,7 +17,8 @@ type matrix struct {
 	colOrder   *planner.HeadOrder
 	signs      []float32 // of a rotated input; nil: unrotated
 
-	blocks *blockFormat // of a product in integers; nil: the product is one of float32 values
+	blocks *blockFormat // of weights in blocks of small integers; nil: the product is one of float32 values
+	exact  bool         // activations are not rounded beside them
 	floats floatKind    // of the float32 product's weights
 }
 
@@ -88,10 +89,12 @@ func (b *Backend) newMatrix(t *planner.Tensor, stored dequant.Matrix) (*matrix, 
 		m.signs = append(m.signs, float32(s))
 	}
 	m.floats = floatsOf(&stored)
-	if !b.exact && !precise(t.Role) {
-		if m.blocks = blocksOf(&stored); m.blocks != nil {
-			b.k.form(m.blocks, &stored)
-		}
+	m.exact = b.exact || precise(t.Role)
+	if m.blocks = blocksOf(&stored); m.blocks != nil {
+		b.k.form(m.blocks, &stored)
+	}
+	if m.exact && b.k.exact == nil {
+		m.blocks = nil
 	}
 	return m, nil
 }

@@ -33,10 +33,14 @@ func dotKernels() {
 func dotFloat(s isa, w floatWeight, weights, rows int) {
 	TEXT(fmt.Sprintf("dot%s%sw%dr%d", s.name, w.name, weights, rows), NOSPLIT,
 		"func(acc *float32, lanes int, w *byte, stride int, x *float32, xStride, blocks int)")
-	Doc(fmt.Sprintf("The products of %d rows of %s weights and %d of activations, in blocks of 16 columns.", weights, w.name, rows))
+	Doc(fmt.Sprintf("The products of %d rows of %s weights and %d of activations, in blocks of 16 columns. Four fetch the next four.", weights, w.name, rows))
 	acc, lanes := pointer("acc"), pointer("lanes")
 	wp, x := rowPointers("w", "stride", weights), rowPointers("x", "xStride", rows)
 	blocks := pointer("blocks")
+	ahead := GP64() // the rows that come next
+	if weights == 4 {
+		LEAQ(Mem{Base: wp.base, Index: wp.one, Scale: 4}, ahead)
+	}
 	parts := 16 / s.lanes
 	sums := make([][]reg.VecVirtual, weights*rows)
 	for i := range sums {
@@ -54,6 +58,12 @@ func dotFloat(s isa, w floatWeight, weights, rows int) {
 				s.fma(v, in[r], sums[j*rows+r][part])
 			}
 		}
+	}
+	if weights == 4 {
+		for line := range w.bytes {
+			PREFETCHT1(at(ahead, 64*line))
+		}
+		add(64*w.bytes, ahead)
 	}
 	wp.advance(16 * w.bytes)
 	x.advance(64)

@@ -9,16 +9,23 @@ import (
 // gdnKernels are the gated delta rule for a strip of 16 values (gdn_generic.go).
 func gdnKernels() {
 	for _, s := range isas {
-		gdnStep(s)
+		gdnStep(s, false)
+		gdnStep(s, true)
 		gdnReplay(s)
 	}
 }
 
 // gdnStep reads the strip with k, in two chains over the keys, makes the update, and writes the new strip as it is read
 // with q.
-func gdnStep(s isa) {
-	TEXT("gdnStep"+s.name, NOSPLIT, "func(dst, src, k, q, v, o, delta *float32, beta, decay float32, keys int)")
-	Doc("A row of the gated delta rule for a strip of 16 values of an even number of keys.")
+//
+// A strip that is written past the caches costs no read of what was there; nobody needs it before the next pass.
+func gdnStep(s isa, past bool) {
+	name, doc := "gdnStep"+s.name, "A row of the gated delta rule for a strip of 16 values and a whole number of 4 keys."
+	if past {
+		name, doc = "gdnLast"+s.name, "As gdnStep, writing past the caches to another strip, which begins on a cache line."
+	}
+	TEXT(name, NOSPLIT, "func(dst, src, k, q, v, o, delta *float32, beta, decay float32, keys int)")
+	Doc(doc)
 	dst, src, k, q := pointer("dst"), pointer("src"), pointer("k"), pointer("q")
 	keys, parts := pointer("keys"), 16/s.lanes
 	decay := s.param("decay")
@@ -61,7 +68,11 @@ func gdnStep(s isa) {
 			t := s.vec()
 			VMULPS(at(src, 64*i+p*s.bytes()), decay, t)
 			s.fma(update[p], f, t)
-			VMOVUPS(t, at(dst, 64*i+p*s.bytes()))
+			if past {
+				VMOVNTPS(t, at(dst, 64*i+p*s.bytes()))
+			} else {
+				VMOVUPS(t, at(dst, 64*i+p*s.bytes()))
+			}
 			s.fma(t, g, outs[i%2][p])
 		}
 	}
@@ -75,6 +86,9 @@ func gdnStep(s isa) {
 	for p := range parts {
 		VADDPS(outs[1][p], outs[0][p], outs[0][p])
 		VMOVUPS(outs[0][p], at(o, p*s.bytes()))
+	}
+	if past {
+		SFENCE()
 	}
 	VZEROUPPER()
 	RET()

@@ -11,6 +11,16 @@ import (
 // productKernels are the products of a tile and a panel (product_generic.go): for every number of rows of a panel, size of
 // a group, and formats with and without minima.
 func productKernels() {
+	for _, s := range isas {
+		for _, group := range []int{32, 16} {
+			for _, minima := range []bool{false, true} {
+				exact(s, 1, group, minima)
+				if s.wide() {
+					exact(s, 4, group, minima)
+				}
+			}
+		}
+	}
 	for _, rows := range []int{8, 4, 2, 1} {
 		for _, group := range []int{32, 16} {
 			for _, minima := range []bool{false, true} {
@@ -190,4 +200,86 @@ func product256(rows, group int, minima bool) {
 	}
 	VZEROUPPER()
 	RET()
+}
+
+// exact is the product of a tile and rows of activations in float32, none of them rounded: a weight is code scale - c, c
+// the group's minimum and what the bias of its codes comes to. The columns of a span are summed in four chains, one for
+// each of a dword's codes, which are then added to acc.
+func exact(s isa, rows, group int, minima bool) {
+	name := fmt.Sprintf("exact%sr%dg%d", s.name, rows, group)
+	if minima {
+		name += "m"
+	}
+	TEXT(name, NOSPLIT, "func(acc *float32, codes *byte, scales, mins, x *float32, stride, units int, bias float32)")
+	Doc(fmt.Sprintf("The product of a tile in groups of %d and %d rows of float32 activations.", group, rows))
+	codes, scales := pointer("codes"), pointer("scales")
+	var mins reg.GPVirtual
+	if minima {
+		mins = pointer("mins")
+	}
+	x, units := rowPointers("x", "stride", rows), pointer("units")
+	bias := s.param("bias")
+	low := s.constant(0xff)
+	sums := make([][]reg.VecVirtual, rows)
+	for r := range sums {
+		sums[r] = s.zeros(4)
+	}
+	Label("unit")
+	for g := range 32 / group {
+		scale, c := s.load(at(scales, s.bytes()*g)), s.vec()
+		VMULPS(bias, scale, c)
+		if minima {
+			VADDPS(at(mins, s.bytes()*g), c, c)
+		}
+		for d := range group / 4 {
+			dword := g*group/4 + d
+			w := s.load(at(codes, s.bytes()*dword))
+			for b := range 4 {
+				v := s.code(w, b, low)
+				VCVTDQ2PS(v, v)
+				VFMSUB213PS(c, scale, v)
+				for r := range rows {
+					s.fmaMem(x.at(r, 16*dword+4*b), v, sums[r][b])
+				}
+			}
+		}
+	}
+	add(8*s.bytes(), codes)
+	add(32/group*s.bytes(), scales)
+	if minima {
+		add(32/group*s.bytes(), mins)
+	}
+	x.advance(128)
+	DECQ(units)
+	JNZ(LabelRef("unit"))
+	acc := pointer("acc")
+	for r, sum := range sums {
+		VADDPS(sum[1], sum[0], sum[0])
+		VADDPS(sum[3], sum[2], sum[2])
+		VADDPS(sum[2], sum[0], sum[0])
+		VADDPS(at(acc, r*s.bytes()), sum[0], sum[0])
+		VMOVUPS(sum[0], at(acc, r*s.bytes()))
+	}
+	VZEROUPPER()
+	RET()
+}
+
+// code is code b of every dword: unsigned in tiles of the wide isa, signed in the other's.
+func (s isa) code(w reg.VecVirtual, b int, low reg.VecVirtual) reg.VecVirtual {
+	v := s.vec()
+	switch {
+	case !s.wide() && b < 3:
+		VPSLLD(Imm(uint64(24-8*b)), w, v)
+		VPSRAD(Imm(24), v, v)
+	case !s.wide():
+		VPSRAD(Imm(24), w, v)
+	case b == 0:
+		s.and(low, w, v)
+	case b < 3:
+		VPSRLD(Imm(uint64(8*b)), w, v)
+		s.and(low, v, v)
+	default:
+		VPSRLD(Imm(24), w, v)
+	}
+	return v
 }

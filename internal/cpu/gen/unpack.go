@@ -235,21 +235,26 @@ func transpose8(v []reg.VecVirtual) []reg.VecVirtual {
 	return out
 }
 
-// A blockKernel unpacks blocks of 16 rows one after another.
+// A blockKernel unpacks blocks of 16 rows one after another. Between its stores it fetches, line by line, as many bytes as
+// it reads, from where ahead points: all at once they would wait for each other.
 type blockKernel struct {
 	codes, scales, mins reg.GPVirtual
 	rows                *rows16
 	blocks              reg.GPVirtual
 	ahead               reg.GPVirtual
+
+	bytes          int // of a block
+	stores, stored int // of codes, in a block; so far
+	fetched        int // lines
 }
 
-const unpackSignature = "func(codes *byte, scales, mins *float32, src *byte, stride, blocks, ahead int)"
+const unpackSignature = "func(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)"
 
-// beginBlocks begins a kernel of blocks of so many bytes, which loads those of ahead bytes further on to the second cache.
-func beginBlocks(name, doc string, minima bool) *blockKernel {
+// beginBlocks begins a kernel of blocks of so many bytes and columns.
+func beginBlocks(name, doc string, bytes, columns int, minima bool) *blockKernel {
 	TEXT(name, 0, unpackSignature)
-	Doc(doc + " of 16 rows. What lies ahead bytes further is fetched.")
-	k := &blockKernel{codes: pointer("codes"), scales: pointer("scales")}
+	Doc(doc + " of 16 rows, and fetches as many bytes from ahead on.")
+	k := &blockKernel{codes: pointer("codes"), scales: pointer("scales"), bytes: bytes, stores: columns / 4}
 	if minima {
 		k.mins = pointer("mins")
 	}
@@ -258,24 +263,10 @@ func beginBlocks(name, doc string, minima bool) *blockKernel {
 	return k
 }
 
-// fetch brings the cache lines of a block further on of every row.
-func (k *blockKernel) fetch(bytes int) {
-	p := GP64()
-	for i := range 16 {
-		if i%4 == 0 {
-			LEAQ(Mem{Base: k.rows.base[i/4], Index: k.ahead, Scale: 1}, p)
-		}
-		for disp := 0; disp < bytes; disp += 64 {
-			m := k.rows.at(i, disp)
-			m.Base = p
-			PREFETCHT1(m)
-		}
-	}
-}
-
 // next ends the loop.
 func (k *blockKernel) next(bytes, columns, groups int) {
 	k.rows.advance(bytes)
+	add(16*bytes, k.ahead)
 	add(16*columns, k.codes)
 	add(64*groups, k.scales)
 	if k.mins != nil {
@@ -288,7 +279,13 @@ func (k *blockKernel) next(bytes, columns, groups int) {
 }
 
 // store writes the codes of columns 4 dword and on.
-func (k *blockKernel) store(v reg.VecVirtual, dword int) { VMOVDQU32(v, at(k.codes, 64*dword)) }
+func (k *blockKernel) store(v reg.VecVirtual, dword int) {
+	VMOVDQU32(v, at(k.codes, 64*dword))
+	k.stored++
+	for lines := (16*k.bytes + 63) / 64; k.fetched*k.stores < lines*k.stored; k.fetched++ {
+		PREFETCHT1(at(k.ahead, 64*k.fetched))
+	}
+}
 
 // nibbles splits v, whose low nibbles are the dword low, the high ones the dword high.
 func (k *blockKernel) nibbles(v, mask reg.VecVirtual, low, high int) {
@@ -351,9 +348,8 @@ func (k *blockKernel) sixBits() {
 
 // Q4_K: d, dmin, 12 bytes of scales, 128 of nibbles, each 32 of which are a group's low and the next one's high.
 func unpackQ4K512() {
-	k := beginBlocks("unpackQ4K512", "Unpacks Q4_K blocks", true)
+	k := beginBlocks("unpackQ4K512", "Unpacks Q4_K blocks", 144, 256, true)
 	Label("block")
-	k.fetch(144)
 	k.sixBits()
 	mask := every(0x0f)
 	for half := range 2 {
@@ -367,9 +363,8 @@ func unpackQ4K512() {
 
 // Q5_K: as Q4_K, with 32 bytes of fifth bits before the nibbles, bit j of a byte that of group j.
 func unpackQ5K512() {
-	k := beginBlocks("unpackQ5K512", "Unpacks Q5_K blocks", true)
+	k := beginBlocks("unpackQ5K512", "Unpacks Q5_K blocks", 176, 256, true)
 	Label("block")
-	k.fetch(176)
 	k.sixBits()
 	mask, five := every(0x0f), every(0x1f)
 	first := transpose(k.rows.load64(16))
@@ -407,10 +402,9 @@ func unpackQ5K512() {
 
 // Q6_K: 128 bytes of low nibbles, 64 of high pairs of bits, 16 scales, d. Codes are 32 more than they mean.
 func unpackQ6K512() {
-	k := beginBlocks("unpackQ6K512", "Unpacks Q6_K blocks", false)
+	k := beginBlocks("unpackQ6K512", "Unpacks Q6_K blocks", 210, 256, false)
 	spill := AllocLocal(8 * 64)
 	Label("block")
-	k.fetch(210)
 	k.signedScales()
 	mask, six := every(0x0f), every(0x3f)
 	high := transpose(k.rows.load64(128))
@@ -472,9 +466,8 @@ func (k *blockKernel) signedScales() {
 
 // Q8_0: d, 32 codes; two blocks at a time. Codes are 128 more than they mean.
 func unpackQ8512() {
-	k := beginBlocks("unpackQ8512", "Unpacks pairs of Q8_0 blocks", false)
+	k := beginBlocks("unpackQ8512", "Unpacks pairs of Q8_0 blocks", 68, 64, false)
 	Label("block")
-	k.fetch(68)
 	for b := range 2 {
 		VMOVUPS(k.rows.halves(34*b), at(k.scales, 64*b))
 	}
@@ -511,10 +504,9 @@ func (k *blockKernel) looked(v, mask, table reg.VecVirtual, low, high int) {
 
 // IQ4_XS: d, eight high pairs of bits of scales, their low nibbles, 16 bytes of nibbles for each group, the low ones first.
 func unpackIQ4XS512() {
-	k := beginBlocks("unpackIQ4XS512", "Unpacks IQ4_XS blocks", false)
+	k := beginBlocks("unpackIQ4XS512", "Unpacks IQ4_XS blocks", 136, 256, false)
 	table := table16("codebookIQ4XS", codebookIQ4)
 	Label("block")
-	k.fetch(136)
 	h := k.rows.dwords4(0)
 	w, d := ZMM(), ZMM()
 	VPMOVDW(h[0], w.AsY())
@@ -552,14 +544,13 @@ type nibbleFormat struct {
 var nibbleFormats = []nibbleFormat{{"Q40", 2, nil}, {"IQ4NL", 2, &codebookIQ4}, {"MXFP4", 1, &codebookFP4}}
 
 func unpackNibbles512(f nibbleFormat) {
-	k := beginBlocks("unpack"+f.name+"512", "Unpacks "+f.name+" blocks", false)
+	k := beginBlocks("unpack"+f.name+"512", "Unpacks "+f.name+" blocks", f.scale+16, 32, false)
 	var table reg.VecVirtual
 	if f.table != nil {
 		table = table16("codebook"+f.name, *f.table)
 	}
 	mask := every(0x0f)
 	Label("block")
-	k.fetch(f.scale + 16)
 	if f.scale == 2 {
 		VMOVUPS(k.rows.halves(0), at(k.scales, 0))
 	} else {
@@ -597,14 +588,13 @@ func (k *blockKernel) exponents() reg.VecVirtual {
 // NVFP4: four scales, then eight bytes of nibbles for each 16 codes, the low ones first. The tensor scale is multiplied
 // in afterwards; scales are halved, since codes are twice the values.
 func unpackNVFP4512() {
-	k := beginBlocks("unpackNVFP4512", "Unpacks NVFP4 blocks, with tensor scales in mins,", false)
+	k := beginBlocks("unpackNVFP4512", "Unpacks NVFP4 blocks, with tensor scales in mins,", 36, 64, false)
 	globals := pointer("mins")
 	table, mask := table16("codebookNVFP4", codebookFP4), every(0x0f)
 	global, seven, none, half := ZMM(), constant(0x7f), constant(0x7f), constant(0x3f000000)
 	VMOVUPS(at(globals, 0), global)
 	lift := constant(0x7b800000) // 2^120: an exponent of 4 bits to one of 8
 	Label("block")
-	k.fetch(36)
 	h := k.rows.dwords4(0)
 	for j := range 4 {
 		s := ZMM()
@@ -632,12 +622,11 @@ func unpackNVFP4512() {
 
 // af4g64: a scale and a bias in BF16, 64 codes of four bits in order.
 func unpackAffine4512() {
-	k := beginBlocks("unpackAffine4512", "Unpacks af4g64 blocks", true)
+	k := beginBlocks("unpackAffine4512", "Unpacks af4g64 blocks", 36, 64, true)
 	mask := every(0x0f)
 	even0, odd0 := spreadTable("spreadEven0", 0, 0), spreadTable("spreadOdd0", 0, 1)
 	even1, odd1 := spreadTable("spreadEven1", 2, 0), spreadTable("spreadOdd1", 2, 1)
 	Label("block")
-	k.fetch(36)
 	h := k.rows.dwords4(0)
 	s, z, sign := ZMM(), ZMM(), constant(0x80000000)
 	VPSLLD(Imm(16), h[0], s)
