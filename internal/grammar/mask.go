@@ -182,7 +182,7 @@ func (t *tables) topMaskOf(p *place) *topMask {
 func (t *tables) walkTop(row []uint64, p *place, ends func(int, *node)) {
 	v := t.vocabulary
 	t.depth[0] = p
-	t.walk(row, v.middle, len(v.nodes), 0, ends)
+	t.walk(row, v.middle, len(v.nodes)-1, 0, ends)
 	if chars := t.freeChars(p); chars < maxPlain {
 		t.walk(row, 0, v.middle, chars, ends)
 	}
@@ -204,6 +204,13 @@ func (t *tables) endsOf(top groupTop) []uint32 {
 
 // freeChars returns how many plain characters are surely allowed at a place, up to maxPlain.
 func (t *tables) freeChars(p *place) int {
+	if p.free < 0 {
+		p.free = int8(t.findFree(p))
+	}
+	return int(p.free)
+}
+
+func (t *tables) findFree(p *place) int {
 	free := 0
 	for _, it := range p.items {
 		s := &t.states[it.where]
@@ -268,6 +275,14 @@ func (t *tables) walk(row []uint64, first, last, known int, ends func(int, *node
 			}
 		}
 		if !next.live() {
+			i += int(n.size)
+			continue
+		}
+		if n.whole && t.freeChars(next) >= int(n.chars) {
+			// The whole subtree: nothing in it has to be looked at.
+			for _, id := range v.sorted[n.first:v.nodes[i+int(n.size)].first] {
+				setBit(row, id)
+			}
 			i += int(n.size)
 			continue
 		}

@@ -24,6 +24,7 @@ type item struct {
 type place struct {
 	items []item
 	ends  bool // the output may end here
+	free  int8 // see freeChars; -1 where not known yet
 
 	next   *place   // of the same hash
 	moves  []*place // by byte class; nil where not known yet
@@ -376,7 +377,7 @@ func (t *tables) internPlace(items []item, ends bool) *place {
 			return p
 		}
 	}
-	p = &place{items: slices.Clone(items), ends: ends, next: t.places[h]}
+	p = &place{items: slices.Clone(items), ends: ends, free: -1, next: t.places[h]}
 	t.places[h] = p
 	t.bytes += 144 + 16*len(items)
 	return p

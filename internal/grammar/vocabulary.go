@@ -59,6 +59,7 @@ type node struct {
 	depth uint16 // bytes of the text
 	b     byte   // the last of them
 	chars uint8  // in the first trie: the most characters of a token in the subtree
+	whole bool   // in the first trie: the text is whole characters
 }
 
 // NewVocabulary arranges the tokens of a model whose logits have so many rows. Tags are the tokens that structure
@@ -106,6 +107,7 @@ func NewVocabulary(t Tokens, rows int, tags, stop []int32) (*Vocabulary, error) 
 	v.addTrie(plain)
 	v.middle = len(v.nodes)
 	v.addTrie(other)
+	v.nodes = append(v.nodes, node{first: uint32(len(v.sorted))}) // so that every node has one after it
 	v.countPlain(plain)
 	return v, nil
 }
@@ -155,8 +157,9 @@ func (v *Vocabulary) addTrie(ids []int32) {
 		v.nodes[path[len(path)-1]].own++
 		v.sorted = append(v.sorted, id)
 		if chars, ok := plainChars(next); ok {
-			for _, n := range path {
+			for d, n := range path {
 				v.nodes[n].chars = max(v.nodes[n].chars, uint8(chars))
+				v.nodes[n].whole = d+1 == len(next) || utf8.RuneStart(next[d+1])
 			}
 		}
 	}

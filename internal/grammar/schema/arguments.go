@@ -124,20 +124,16 @@ func (a *arguments) of(s *shape) (*grammar.Expr, error) {
 	return grammar.Seq(seq...), nil
 }
 
-// validName reports whether an argument may be called so.
+// validName reports whether an argument may be called so: parsers of calls take no other names.
 func validName(name string) bool {
-	n, first, last := 0, rune(0), rune(0)
+	n := 0
 	for _, r := range name {
-		if r == '<' || r == '>' || r == '\r' || r == '\n' {
+		if r == '<' || r == '>' || unicode.IsSpace(r) {
 			return false
 		}
-		if n == 0 {
-			first = r
-		}
-		last = r
 		n++
 	}
-	return n > 0 && n <= maxName && !unicode.IsSpace(first) && !unicode.IsSpace(last)
+	return n > 0 && n <= maxName
 }
 
 // argument is an argument whose value satisfies a group.

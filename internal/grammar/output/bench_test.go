@@ -1,0 +1,249 @@
+package output
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"splash/internal/chat"
+	"splash/internal/gguf"
+	"splash/internal/grammar"
+	"splash/internal/tokenizer"
+)
+
+// large returns the tokenizer of 151,669 tokens, and the compiler of QWEN's format for it.
+var large = sync.OnceValues(func() (*tokenizer.Tokenizer, error) {
+	const path = "../../../fixtures/tokenizer/vocab-qwen35-151k.gguf"
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	h, err := gguf.Parse(f, info.Size(), filepath.Base(path))
+	if err != nil {
+		return nil, err
+	}
+	v, err := tokenizer.FromGGUF(h)
+	if err != nil {
+		return nil, err
+	}
+	return tokenizer.New(v)
+})
+
+func newLarge(t testing.TB) (*tokenizer.Tokenizer, *Compiler) {
+	t.Helper()
+	tok, err := large()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := FormatOf(chat.QWEN, tok.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(tok, 151_936, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok, c
+}
+
+const (
+	orderSchema = `{"$defs":{"Item":{"properties":{"sku":{"pattern":"^[A-Z]{3}-\\d{4}$","type":"string"},"qty":{"minimum":1,"type":"integer"},
+		"note":{"anyOf":[{"type":"string","maxLength":80},{"type":"null"}]}},"required":["sku","qty","note"],"type":"object","additionalProperties":false}},
+		"properties":{"id":{"format":"uuid","type":"string"},"title":{"type":"string"},"items":{"items":{"$ref":"#/$defs/Item"},"maxItems":10,"type":"array"},
+		"total":{"type":"number"}},"required":["id","title","items","total"],"type":"object","additionalProperties":false}`
+	orderText = `{
+  "id": "123e4567-e89b-12d3-a456-426614174000",
+  "title": "Ein Auftrag über Äpfel und Birnen, to be delivered before noon",
+  "items": [
+    {"sku": "ABC-1234", "qty": 12, "note": "Handle with care: the \"best\" apples of the year, 苹果"},
+    {"sku": "XYZ-0001", "qty": 3, "note": null}
+  ],
+  "total": 1234.50
+}`
+)
+
+// outputs are requests, and an answer to each.
+func outputs(t testing.TB) map[string]struct {
+	request Request
+	text    string
+} {
+	say := Tool{"say", decode(t, `{"type":"object","properties":{"text":{"type":"string"}}}`), true}
+	return map[string]struct {
+		request Request
+		text    string
+	}{
+		"schema": {Request{Response: &Response{Schema: decode(t, orderSchema)}}, orderText},
+		"object": {Request{Response: &Response{AnyObject: true}}, orderText},
+		"reasoning and schema": {
+			Request{Thinking: true, Response: &Response{Schema: decode(t, orderSchema)}},
+			"The user wants an order. I should write <some> JSON: {\"id\"...\n\nLet me do that.\n</think>\n\n" + orderText,
+		},
+		"call": {
+			Request{Thinking: true, Tools: []Tool{say, {Name: "other"}}, Choice: Required},
+			"I should say it.\n</think>\n\n<tool_call>\n<function=say>\n<parameter=text>\nfunc main() {\n\tfmt.Println(\"<b>hi</b>\")\n}\n</parameter>\n</function>\n</tool_call>",
+		},
+		"text without calls": {Request{Tools: []Tool{say}, Choice: None}, "Just some text, with <b>tags</b> and\n\nlines. Ünd mehr: 漢字."},
+	}
+}
+
+// TestLarge follows answers in the large vocabulary: every token of theirs is allowed, and the second time over nothing
+// is allocated.
+func TestLarge(t *testing.T) {
+	tok, c := newLarge(t)
+	for name, test := range outputs(t) {
+		o, err := c.Compile(context.Background(), &test.request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids := tok.Encode(test.text, true)
+		m, start := o.Matcher(), o.Matcher()
+		row := make([]uint64, m.Words())
+		rows := make([]uint64, 8*m.Words())
+		for _, id := range ids {
+			if err := m.Allowed(row); err != nil {
+				t.Fatal(err)
+			}
+			if row[id>>6]>>(id&63)&1 == 0 {
+				t.Fatalf("%s: %q is not allowed", name, tok.Bytes(id))
+			}
+			if err := m.Accept(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !m.CanEnd() {
+			t.Errorf("%s: the answer cannot end", name)
+		}
+		allocs := testing.AllocsPerRun(5, func() {
+			m.Set(start)
+			for i, id := range ids {
+				block := ids[i:min(len(ids), i+7)]
+				if n, err := m.Rows(rows, block); err != nil && !errors.Is(err, grammar.ErrNoToken) || n != len(block) {
+					t.Fatalf("%s: %d of %d proposals, %v", name, n, len(block), err)
+				}
+				if err := errors.Join(m.Allowed(row), m.Accept(id)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		if allocs != 0 {
+			t.Errorf("%s: %v allocations", name, allocs)
+		}
+	}
+}
+
+// TestMasksOfLarge holds masks of the large vocabulary to accepting each token by itself.
+func TestMasksOfLarge(t *testing.T) {
+	tok, c := newLarge(t)
+	for name, test := range outputs(t) {
+		o, err := c.Compile(context.Background(), &test.request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := o.Matcher()
+		probe := m.Clone()
+		row := make([]uint64, m.Words())
+		for i, id := range tok.Encode(test.text, true) {
+			if i%9 == 4 {
+				if err := m.Allowed(row); err != nil {
+					t.Fatal(err)
+				}
+				for other := range int32(c.vocabulary.Rows()) {
+					probe.Set(m)
+					if got, want := row[other>>6]>>(other&63)&1 != 0, probe.Accept(other) == nil; got != want {
+						t.Fatalf("%s: token %d, %q, after %d tokens: allowed %v, accepted %v", name, other, tok.Bytes(other), i, got, want)
+					}
+				}
+			}
+			if err := m.Accept(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// BenchmarkRepeated is the cost of a token, mask and all, where the grammar has been before.
+func BenchmarkRepeated(b *testing.B) {
+	tok, c := newLarge(b)
+	for name, test := range outputs(b) {
+		b.Run(strings.ReplaceAll(name, " ", "-"), func(b *testing.B) {
+			o, err := c.Compile(context.Background(), &test.request)
+			if err != nil {
+				b.Fatal(err)
+			}
+			ids := tok.Encode(test.text, true)
+			m, start := o.Matcher(), o.Matcher()
+			row := make([]uint64, m.Words())
+			b.ReportAllocs()
+			for b.Loop() {
+				m.Set(start)
+				for _, id := range ids {
+					if err := errors.Join(m.Allowed(row), m.Accept(id)); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*len(ids)), "µs/token")
+		})
+	}
+}
+
+// BenchmarkFirst is the cost of a token in a grammar that was just compiled.
+func BenchmarkFirst(b *testing.B) {
+	tok, c := newLarge(b)
+	for name, test := range outputs(b) {
+		b.Run(strings.ReplaceAll(name, " ", "-"), func(b *testing.B) {
+			ids := tok.Encode(test.text, true)
+			row := make([]uint64, c.vocabulary.Words())
+			for b.Loop() {
+				b.StopTimer()
+				c.grammars = grammar.NewCache[*compiled](1, 1<<20)
+				o, err := c.Compile(context.Background(), &test.request)
+				if err != nil {
+					b.Fatal(err)
+				}
+				m := o.Matcher()
+				b.StartTimer()
+				for _, id := range ids {
+					if err := errors.Join(m.Allowed(row), m.Accept(id)); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*len(ids)), "µs/token")
+		})
+	}
+}
+
+// BenchmarkCompile is the cost of a grammar, without that of checking its schemas.
+func BenchmarkCompile(b *testing.B) {
+	_, c := newLarge(b)
+	for name, test := range outputs(b) {
+		b.Run(strings.ReplaceAll(name, " ", "-"), func(b *testing.B) {
+			for b.Loop() {
+				c.grammars = grammar.NewCache[*compiled](1, 1<<20)
+				if _, err := c.Compile(context.Background(), &test.request); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkVocabulary is the cost of arranging the tokens, once for a model.
+func BenchmarkVocabulary(b *testing.B) {
+	tok, c := newLarge(b)
+	for b.Loop() {
+		if _, err := New(tok, 151_936, c.format); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
