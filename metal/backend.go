@@ -96,7 +96,7 @@ func (b *Backend) open(images *planner.Images) error {
 		"rmsnorm": &b.kernels.rmsnorm, "gated_norm": &b.kernels.gatedNorm, "copy_rows": &b.kernels.copyRows,
 		"project_f32": &b.kernels.projectF32, "attention_prepare" + suffix: &b.kernels.prepare,
 		"attention" + suffix: &b.kernels.attention,
-		"conv": &b.kernels.conv, "gdn": &b.kernels.gdn,
+		"conv":               &b.kernels.conv, "gdn": &b.kernels.gdn,
 	} {
 		var err error
 		if *k, err = b.device.Kernel(name); err != nil {
