@@ -1,4 +1,4 @@
-//go:build cgo
+//go:build cgo && ((linux && amd64) || (darwin && arm64))
 
 package metal
 
