@@ -23,11 +23,11 @@ type Backend struct {
 // Backends lists the backends of this build, the one to prefer first.
 func Backends() []Backend {
 	return []Backend{
-		{Name: "oracle", Open: func(p *planner.Plan, maxRows int) (model.Backend, error) {
-			return reference.New(p, maxRows), nil
-		}},
 		{Name: "cpu", Open: func(p *planner.Plan, maxRows int) (model.Backend, error) {
 			return cpu.New(p, maxRows, cpu.Options{})
+		}},
+		{Name: "oracle", Open: func(p *planner.Plan, maxRows int) (model.Backend, error) {
+			return reference.New(p, maxRows), nil
 		}},
 	}
 }
