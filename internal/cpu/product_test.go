@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -206,4 +207,215 @@ func (s *streamTask) run(w, first, last int) {
 		worker := s.b.workers[w]
 		s.b.tileProduct(worker, worker.accumulators(0, k.lanes), s.m, s.in, row, k.lanes)
 	}
+}
+
+// tileCode is a code of a tile as it is meant.
+func tileCode(k *kernels, t *tile, f *blockFormat, lane, col int) int32 {
+	if k.level == Generic {
+		return int32(int8(t.codes[lane*spanUnits*unit+col]))
+	}
+	b := t.codes[(col/4*k.lanes+lane)*4+col%4]
+	if k.level == AVX2 {
+		return int32(int8(b))
+	}
+	return int32(b) - f.bias
+}
+
+func tileScale(k *kernels, scales []float32, lane, group int) float32 {
+	if k.level == Generic {
+		return scales[lane*spanUnits*2+group]
+	}
+	return scales[group*k.lanes+lane]
+}
+
+// TestUnpack holds the tiles of every level and format to the rows' natural form, bit for bit: whole tiles and those of
+// few rows, whole spans and what is left of a row.
+func TestUnpack(t *testing.T) {
+	eachKernels(t, func(t *testing.T, k *kernels) {
+		r := rand.New(rand.NewPCG(13, 14))
+		rows, cols := 2*k.lanes+3, 1280
+		for _, stored := range blockMatrices(t, rows, cols, r) {
+			if stored.Rows%max(1, len(stored.Global)) != 0 {
+				stored.Global = stored.Global[:1]
+			}
+			m, w, n := blocked(t, k, stored), &worker{}, &natural{}
+			for row := 0; row < rows; row += k.lanes {
+				count := min(k.lanes, rows-row)
+				for at := 0; at < cols/unit; at += spanUnits {
+					units := min(spanUnits, cols/unit-at)
+					k.unpack(w, m, row, count, at, units)
+					for lane := range count {
+						m.blocks.unpack(n, &m.stored, row+lane, at, units)
+						for i := range units * unit {
+							if got, want := tileCode(k, &w.tile, m.blocks, lane, i), int32(int8(n.codes[i])); got != want {
+								t.Fatalf("%s row %d column %d: code %d, want %d", stored.Format, row+lane, at*unit+i, got, want)
+							}
+						}
+						for g := range units * unit / m.blocks.group {
+							if got, want := tileScale(k, w.tile.scales, lane, g), n.scales[g]; got != want {
+								t.Fatalf("%s row %d group %d of unit %d: scale %v, want %v", stored.Format, row+lane, g, at, got, want)
+							}
+							if !m.blocks.minima {
+								continue
+							}
+							if got, want := tileScale(k, w.tile.mins, lane, g), n.mins[g]; got != want {
+								t.Fatalf("%s row %d group %d of unit %d: minimum %v, want %v", stored.Format, row+lane, g, at, got, want)
+							}
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestQuantize holds every level's rounding to the generic one's, bit for bit, and that to what it is for: a value and its
+// code times the scale are no further apart than half the scale, and what the quotient's rounding adds.
+func TestQuantize(t *testing.T) {
+	eachKernels(t, func(t *testing.T, k *kernels) {
+		r := rand.New(rand.NewPCG(15, 16))
+		const cols = 96
+		for _, rows := range k.panels {
+			for _, group := range []int{16, 32} {
+				x := normals(t, r, rows*cols)
+				clear(x[:unit])
+				x[unit+1] = 0x1p-140
+				for i := range unit {
+					x[(rows-1)*cols+2*unit+i] *= 1e20
+				}
+				p, want := newPanel(rows, cols, group, 5), newPanel(rows, cols, group, 5)
+				k.quantize(p, x, cols)
+				quantizeGeneric(want, x, cols)
+				if !slices.Equal(p.codes, want.codes) || !slices.Equal(p.scales, want.scales) || !slices.Equal(p.sums, want.sums) {
+					t.Errorf("%d rows in groups of %d are rounded otherwise", rows, group)
+				}
+				if k.level == AVX512 && !slices.Equal(p.biases, want.biases) {
+					t.Errorf("%d rows in groups of %d have other biases", rows, group)
+				}
+				for i, v := range x {
+					r, c := i/cols, i%cols
+					scale := float64(p.scales[c/unit*rows+r])
+					got := float64(p.codes[c/4*4*rows+r*4+c%4]) * scale
+					if math.Abs(got-float64(v)) > halfStep*scale+0x1p-126*127 {
+						t.Fatalf("value %v is rounded to %v, steps are %v", v, got, scale)
+					}
+				}
+			}
+		}
+		p := newPanel(1, cols, 32, 0)
+		x := make([]float32, cols)
+		x[3], x[40] = float32(math.NaN()), infinity
+		k.quantize(p, x, cols)
+		if p.scales[0] == p.scales[0] || !math.IsInf(float64(p.scales[1]), 0) || p.scales[2] != 0 {
+			t.Errorf("units of NaN, infinity and zeros have scales %v", p.scales)
+		}
+	})
+}
+
+// halfStep bounds what rounding to a code takes from a value, in steps: a half, and the roundings of a quotient of up to
+// 127 and of its divisor.
+const halfStep = 0.5 + 127*4*u
+
+func newPanel(rows, cols, group int, bias int32) *panel {
+	return &panel{
+		rows: rows, group: group, bias: bias, codes: aligned[int8](rows * cols), scales: floats(rows * cols / unit),
+		sums: floats(rows * cols / group), biases: aligned[int32](rows * cols / group),
+	}
+}
+
+// TestProduct holds products in integers to float64 on the rounded values, and one row's bits to those it has beside
+// others: every format, and panels of every size.
+func TestProduct(t *testing.T) {
+	eachKernels(t, func(t *testing.T, k *kernels) {
+		r := rand.New(rand.NewPCG(17, 18))
+		e, plain := &ratio{t: t, what: "product"}, &ratio{t: t, what: "exact"}
+		const cols = 768
+		for _, stored := range blockMatrices(t, k.lanes, cols, r) {
+			m := blocked(t, k, stored)
+			for _, rows := range []int{1, 2, 3, 4, 8, 13} {
+				x := normals(t, r, rows*cols)
+				back := &Backend{k: k, pool: newPool(1), workers: []*worker{{}}}
+				w := back.workers[0]
+				in := back.inputs.of(back, m, x, cols, rows)
+				acc, g := guard(t, rows*k.lanes)
+				back.tileProduct(w, acc, m, in, 0, k.lanes)
+				g.check("product")
+				checkProduct(e, k, m, in, acc, rows)
+				for i := range rows {
+					one := make([]float32, k.lanes)
+					back.inputs.reset()
+					back.tileProduct(w, one, m, back.inputs.of(back, m, x[i*cols:], cols, 1), 0, k.lanes)
+					if !slices.Equal(one, acc[i*k.lanes:(i+1)*k.lanes]) {
+						t.Fatalf("%s: row %d of %d differs beside others", stored.Format, i, rows)
+					}
+				}
+				if k.exact == nil {
+					continue
+				}
+				m.exact = true
+				clear(acc)
+				back.tileProduct(w, acc, m, &input{rows: rows, x: x, stride: cols}, 0, k.lanes)
+				g.check("exact")
+				checkExact(plain, k, m, x, acc, rows)
+				m.exact = false
+			}
+		}
+		e.report()
+		plain.report()
+	})
+}
+
+// checkProduct compares with float64 sums of the rounded activations. A unit's part is rounded four times, its minima
+// twice, and added to what is there.
+func checkProduct(e *ratio, k *kernels, m *matrix, in *input, acc []float32, rows int) {
+	w := make([]float32, m.cols)
+	for lane := range k.lanes {
+		m.stored.DecodeRow(w, lane)
+		sizes := sizesOf(m, lane)
+		for _, p := range in.panels {
+			for r := range p.rows {
+				var sum, size float64
+				for c := range w {
+					x := float64(p.codes[c/4*4*p.rows+r*4+c%4]) * float64(p.scales[c/unit*p.rows+r])
+					sum += float64(w[c]) * x
+					size += sizes[c] * math.Abs(x)
+				}
+				bound := float64(3*m.cols/unit+8) * u * size
+				e.see(float64(acc[(p.first+r)*k.lanes+lane]), sum, bound)
+			}
+		}
+	}
+}
+
+func checkExact(e *ratio, k *kernels, m *matrix, x, acc []float32, rows int) {
+	w := make([]float32, m.cols)
+	for lane := range k.lanes {
+		m.stored.DecodeRow(w, lane)
+		sizes := sizesOf(m, lane)
+		for r := range rows {
+			var sum, size float64
+			for c, v := range x[r*m.cols : (r+1)*m.cols] {
+				sum += float64(w[c]) * float64(v)
+				size += sizes[c] * math.Abs(float64(v))
+			}
+			e.see(float64(acc[r*k.lanes+lane]), sum, float64(spanUnits*unit/4+2*m.cols/(spanUnits*unit)+8)*u*size)
+		}
+	}
+}
+
+// sizesOf are the magnitudes that a row's weights are computed from: |code scale| + |minimum|.
+func sizesOf(m *matrix, row int) []float64 {
+	n, sizes := &natural{}, make([]float64, m.cols)
+	for at := 0; at < m.cols/unit; at += spanUnits {
+		units := min(spanUnits, m.cols/unit-at)
+		m.blocks.unpack(n, &m.stored, row, at, units)
+		for i := range units * unit {
+			g := i / m.blocks.group
+			sizes[at*unit+i] = math.Abs(float64(int8(n.codes[i])) * float64(n.scales[g]))
+			if m.blocks.minima {
+				sizes[at*unit+i] += math.Abs(float64(n.mins[g]))
+			}
+		}
+	}
+	return sizes
 }
