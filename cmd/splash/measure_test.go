@@ -11,6 +11,8 @@ import (
 
 	"splash/dequant"
 	"splash/fixtures"
+	"splash/internal/engine"
+	"splash/internal/target"
 	"splash/planner"
 )
 
@@ -227,6 +229,24 @@ func TestPlanWritesImages(t *testing.T) {
 	for name, info := range write() {
 		if os.SameFile(first[name], info) && first[name].ModTime().Equal(info.ModTime()) {
 			t.Errorf("%s is that of the file as it was", name)
+		}
+	}
+}
+
+func TestVerifyRowsLine(t *testing.T) {
+	dense, moe := &planner.Plan{}, &planner.Plan{}
+	moe.Layout.MoE.Experts = 8
+	draft := &planner.Draft{}
+	for want, at := range map[string]*target.Target{
+		"Verify rows: 1 (no draft)":       {Plan: moe},
+		"Verify rows: all (dense target)": {Plan: dense, Draft: draft},
+		"Verify rows: budget (MoE target; --verify-rows all verifies every row)": {
+			Plan: moe, Draft: draft, Engine: engine.Options{Rows: engine.BudgetRows},
+		},
+		"Verify rows: all (--verify-rows all)": {Plan: moe, Draft: draft},
+	} {
+		if got := verifyRows(at); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

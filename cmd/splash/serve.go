@@ -100,7 +100,23 @@ func (m *modelFlags) open(
 	if err == nil && m.rows == "auto" && t.Plan.Layout.MoE.Experts > 0 {
 		t.Engine.Rows = engine.BudgetRows
 	}
+	if err == nil && log != nil {
+		log(verifyRows(t))
+	}
 	return t, err
+}
+
+// verifyRows says which drafted rows the target verifies, and why.
+func verifyRows(t *target.Target) string {
+	switch {
+	case t.Draft == nil:
+		return "Verify rows: 1 (no draft)"
+	case t.Engine.Rows == engine.BudgetRows:
+		return "Verify rows: budget (MoE target; --verify-rows all verifies every row)"
+	case t.Plan.Layout.MoE.Experts == 0:
+		return "Verify rows: all (dense target)"
+	}
+	return "Verify rows: all (--verify-rows all)"
 }
 
 // serveFlags are those of serve beside its model's.
@@ -312,8 +328,11 @@ func (s *serveFlags) served(t *target.Target, e *engine.Engine) server.Model {
 		Context: t.Engine.Context, Lanes: s.lanes, Backend: t.Backend, Drafted: t.Draft != nil, Rows: "all",
 		NoVision: "its images are not read here",
 	}
-	if t.Engine.Rows == engine.BudgetRows {
-		m.Rows = "auto"
+	switch {
+	case t.Draft == nil:
+		m.Rows = "one"
+	case t.Engine.Rows == engine.BudgetRows:
+		m.Rows = "budget"
 	}
 	if t.Plan.Family.Vision == nil {
 		m.NoVision = "the model has no vision tower"
