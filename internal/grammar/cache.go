@@ -59,6 +59,11 @@ func (c *Cache[V]) Get(ctx context.Context, source string, make func(context.Con
 		c.mu.Unlock()
 		return e.Value.(*cached[V]).value, nil
 	}
+	if err := context.Cause(ctx); err != nil {
+		c.mu.Unlock()
+		var zero V
+		return zero, err
+	}
 	f, ok := c.flights[source]
 	if ok {
 		c.hits++
@@ -142,6 +147,8 @@ func (c *Cache[V]) Stats() CacheStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return CacheStats{
-		Entries: len(c.entries), Capacity: c.capacity, SourceBytes: c.bytes, SourceBudgetBytes: c.budget, Hits: c.hits, Misses: c.misses,
+		Entries: len(c.entries), Capacity: c.capacity,
+		SourceBytes: c.bytes, SourceBudgetBytes: c.budget,
+		Hits: c.hits, Misses: c.misses,
 	}
 }

@@ -82,6 +82,43 @@ func TestRows(t *testing.T) {
 	}
 }
 
+// TestClone goes on from one output in two ways, which are those of matchers of their own.
+func TestClone(t *testing.T) {
+	v := newVocabulary(t, smallTokens...)
+	g := compile(t, v, nestedRules)
+	for seed := range uint64(50) {
+		r := rand.New(rand.NewPCG(seed, 8))
+		one, other := randomOutput(t, g, r, 10), randomOutput(t, g, r, 10)
+		common := 0
+		for common < min(len(one), len(other)) && one[common] == other[common] {
+			common++
+		}
+		m := g.Matcher()
+		for _, id := range one[:common] {
+			if err := m.Accept(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, out := range [][]int32{other, one} {
+			fork, alone := m.Clone(), compile(t, v, nestedRules).Matcher()
+			for i, id := range out {
+				if err := alone.Accept(id); err != nil {
+					t.Fatal(err)
+				}
+				if i < common {
+					continue
+				}
+				if err := fork.Accept(id); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(allowed(t, alone), allowed(t, fork)); diff != "" {
+					t.Fatalf("after %q: %s", texts(v, out[:i+1]), diff)
+				}
+			}
+		}
+	}
+}
+
 func TestStop(t *testing.T) {
 	v := newVocabulary(t, "a", "b")
 	m := compile(t, v, `s = "a" "b"? <0>? ;`).Matcher()

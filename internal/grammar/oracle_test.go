@@ -32,23 +32,7 @@ func newEarley(rules *Rules, root Rule) *earley {
 	for i, body := range rules.bodies {
 		e.productions[i] = []production{e.of(body)}
 	}
-	// What never ends is no beginning of anything.
-	for {
-		ends := func(p production) bool {
-			return !slices.ContainsFunc(p, func(s earleySymbol) bool {
-				return s.symbol < 0 && s.lo > s.hi || s.symbol >= 0 && !e.finishes(s.symbol, map[int]bool{})
-			})
-		}
-		changed := false
-		for i, list := range e.productions {
-			kept := slices.DeleteFunc(slices.Clone(list), func(p production) bool { return !ends(p) })
-			changed = changed || len(kept) < len(list)
-			e.productions[i] = kept
-		}
-		if !changed {
-			break
-		}
-	}
+	e.trim()
 	e.columns, e.known = [][]earleyItem{nil}, []map[earleyItem]bool{{}}
 	for i := range e.productions[root] {
 		e.add(0, earleyItem{symbol: int(root), production: i})
@@ -57,21 +41,25 @@ func newEarley(rules *Rules, root Rule) *earley {
 	return e
 }
 
-// finishes reports whether a symbol derives some text without going through itself.
-func (e *earley) finishes(symbol int, open map[int]bool) bool {
-	if open[symbol] {
-		return false
+// trim drops the productions that derive no text: their beginnings are beginnings of nothing.
+func (e *earley) trim() {
+	finishes := make([]bool, len(e.productions))
+	ends := func(p production) bool {
+		return !slices.ContainsFunc(p, func(s earleySymbol) bool {
+			return s.symbol < 0 && s.chars == nil && s.lo > s.hi || s.symbol >= 0 && !finishes[s.symbol]
+		})
 	}
-	open[symbol] = true
-	defer delete(open, symbol)
-	for _, p := range e.productions[symbol] {
-		if !slices.ContainsFunc(p, func(s earleySymbol) bool {
-			return s.symbol < 0 && s.lo > s.hi || s.symbol >= 0 && !e.finishes(s.symbol, open)
-		}) {
-			return true
+	for changed := true; changed; {
+		changed = false
+		for i, list := range e.productions {
+			if !finishes[i] && slices.ContainsFunc(list, ends) {
+				finishes[i], changed = true, true
+			}
 		}
 	}
-	return false
+	for i, list := range e.productions {
+		e.productions[i] = slices.DeleteFunc(list, func(p production) bool { return !ends(p) })
+	}
 }
 
 func (e *earley) add(column int, it earleyItem) {

@@ -164,7 +164,8 @@ type qwenFrame struct {
 
 func (f *qwenFrame) call(inside *grammar.Expr) *grammar.Expr {
 	return grammar.Seq(
-		grammar.Token(f.CallOpen), grammar.Text("\n<function="), inside, grammar.Text("</function>\n"), grammar.Token(f.CallClose),
+		grammar.Token(f.CallOpen), grammar.Text("\n<function="), inside,
+		grammar.Text("</function>\n"), grammar.Token(f.CallClose),
 	)
 }
 
@@ -195,7 +196,8 @@ func (f *glmFrame) Raw(name *grammar.Expr) *grammar.Expr { return f.Value(name, 
 
 func (f *glmFrame) Value(name, value *grammar.Expr) *grammar.Expr {
 	return grammar.Seq(
-		grammar.Token(f.KeyOpen), name, grammar.Token(f.KeyClose), grammar.Token(f.ValueOpen), value, grammar.Token(f.ValueClose),
+		grammar.Token(f.KeyOpen), name, grammar.Token(f.KeyClose),
+		grammar.Token(f.ValueOpen), value, grammar.Token(f.ValueClose),
 	)
 }
 

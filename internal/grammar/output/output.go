@@ -76,8 +76,9 @@ type Request struct {
 }
 
 const (
-	cacheEntries = 32
-	cacheBytes   = 8 << 20
+	cacheEntries  = 32
+	cacheBytes    = 8 << 20
+	cachedSchemas = 1024 // those of tools come with every request
 	// maxToolBytes bounds the schemas of a request's strict tools together.
 	maxToolBytes = 16 << 20
 	// maxMemory is what a grammar keeps of states and masks.
@@ -116,7 +117,7 @@ func New(t grammar.Tokens, rows int, f Format) (*Compiler, error) {
 	return &Compiler{
 		format: f, vocabulary: v, thinkClose: string(t.Bytes(f.ThinkClose)), callOpen: string(t.Bytes(f.CallOpen)),
 		grammars: grammar.NewCache[*compiled](cacheEntries, cacheBytes),
-		schemas:  grammar.NewCache[*schema.Schema](8*cacheEntries, cacheBytes),
+		schemas:  grammar.NewCache[*schema.Schema](cachedSchemas, cacheBytes),
 	}, nil
 }
 

@@ -68,10 +68,20 @@ func newCompiler(t testing.TB, s Syntax) *Compiler {
 
 // encode returns tokens of a text: tags as their tokens, but for those after a §, the rest as bytes or longer tokens.
 func encode(text string, r *rand.Rand) []int32 {
+	return split(text, func() bool { return r.IntN(2) == 0 })
+}
+
+// tokensOf is encode, of longer tokens here and there or of none.
+func tokensOf(text string, seed uint64, longer bool) []int32 {
+	r := rand.New(rand.NewPCG(seed, 0))
+	return split(text, func() bool { return longer && r.IntN(4) > 0 })
+}
+
+func split(text string, longer func() bool) []int32 {
 	var ids []int32
 next:
 	for text != "" {
-		if rest, ok := strings.CutPrefix(text, "§"); ok {
+		if rest, ok := strings.CutPrefix(text, "§"); ok && rest != "" {
 			ids = append(ids, int32(rest[0]))
 			text = rest[1:]
 			continue
@@ -84,7 +94,7 @@ next:
 			}
 		}
 		for i, piece := range pieces {
-			if rest, ok := strings.CutPrefix(text, piece); ok && r.IntN(2) == 0 {
+			if rest, ok := strings.CutPrefix(text, piece); ok && longer() {
 				ids = append(ids, int32(256+len(tags)+i))
 				text = rest
 				continue next

@@ -43,8 +43,9 @@ type queued struct {
 // NewBuilder returns a builder that adds to rules. The work of its methods ends early when the context does.
 func NewBuilder(ctx context.Context, rules *grammar.Rules) *Builder {
 	return &Builder{
-		ctx: ctx, rules: rules, groups: map[string]grammar.Rule{}, classes: map[string]grammar.Rule{}, numbers: map[*node]uint32{}, matchers: matchers{},
-		noted: map[string]bool{},
+		ctx: ctx, rules: rules,
+		groups: map[string]grammar.Rule{}, classes: map[string]grammar.Rule{}, numbers: map[*node]uint32{},
+		matchers: matchers{}, noted: map[string]bool{},
 	}
 }
 

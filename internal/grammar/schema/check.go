@@ -21,7 +21,9 @@ func (s *Schema) check(source any) error {
 	if err := s.checkValue(source, 0); err != nil {
 		return err
 	}
-	if text, err := ojson.Append(nil, source, ojson.Style{ItemSep: ",", KeySep: ":", MaxBytes: maxBytes}); err != nil || len(text) > maxBytes {
+	style := ojson.Compact
+	style.MaxBytes = maxBytes
+	if text, err := ojson.Append(nil, source, style); err != nil || len(text) > maxBytes {
 		return ErrTooLarge
 	}
 	return s.checkSchema(source)
@@ -140,8 +142,8 @@ func subschemasOf(key string, v any) iter.Seq2[any, []string] {
 				return
 			}
 			yield(v, []string{key})
-		case "additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "contains", "propertyNames", "not",
-			"if", "then", "else", "contentSchema":
+		case "additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "contains",
+			"propertyNames", "not", "if", "then", "else", "contentSchema":
 			yield(v, []string{key})
 		}
 	}

@@ -396,7 +396,7 @@ var formats = map[string]string{
 	"date":      "^" + fullDate + "$",
 	"time":      "^" + fullTime + "$",
 	"date-time": "^" + fullDate + "T" + fullTime + "$",
-	"duration":  `^P(?:\d{1,9}W|(?:\d{1,9}Y(?:\d{1,9}M(?:\d{1,9}D)?)?|\d{1,9}M(?:\d{1,9}D)?|\d{1,9}D)(?:` + durationTime + `)?|` + durationTime + `)$`,
+	"duration":  `^P(?:\d{1,9}W|` + durationDate + `(?:` + durationTime + `)?|` + durationTime + `)$`,
 	"uuid":      `^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$`,
 	"ipv4":      `^(?:` + octet + `\.){3}` + octet + `$`,
 	"ipv6":      ipv6Pattern(),
@@ -406,9 +406,11 @@ var formats = map[string]string{
 
 const (
 	// fullDate is RFC 3339's, with the days that each month has, and February's 29th in leap years.
-	fullDate = `(?:\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))` +
+	fullDate = `(?:\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])` +
+		`|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))` +
 		`|(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)`
 	fullTime     = `(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)`
+	durationDate = `(?:\d{1,9}Y(?:\d{1,9}M(?:\d{1,9}D)?)?|\d{1,9}M(?:\d{1,9}D)?|\d{1,9}D)`
 	durationTime = `T(?:\d{1,9}H(?:\d{1,9}M(?:\d{1,9}S)?)?|\d{1,9}M(?:\d{1,9}S)?|\d{1,9}S)`
 	octet        = `(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)`
 	label        = `[A-Za-z0-9](?:[A-Za-z0-9-]{0,20}[A-Za-z0-9])?`

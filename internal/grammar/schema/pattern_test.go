@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -58,10 +57,9 @@ func TestPatternRefusals(t *testing.T) {
 		`(a|b)*a(a|b){20}`, `(.*a){30}.{30}`, `((a{1,30}){1,30})`, `^(\w{1,100}\d{1,100}){1,5}$`, strings.Repeat("(a?", 500) + strings.Repeat(")*", 500),
 		strings.Repeat("[a-z].*", 500),
 	} {
-		start := time.Now()
-		_, err := patternAutomaton(p)
-		if took := time.Since(start); took > 20*time.Second {
-			t.Errorf("%.30q took %v (%v)", p, took, err)
+		// They end soon, one way or the other.
+		if d, err := patternAutomaton(p); err != nil && d != nil {
+			t.Errorf("%.30q: %v, and an automaton", p, err)
 		}
 	}
 }

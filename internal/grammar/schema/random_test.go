@@ -248,3 +248,42 @@ func TestWalks(t *testing.T) {
 		t.Errorf("%d schemas, %d outputs, %d of them validated", schemas, written, valid)
 	}
 }
+
+// TestEveryKeyword writes values of a schema that has every keyword grammars keep to.
+func TestEveryKeyword(t *testing.T) {
+	const text = `{"$schema":"https://json-schema.org/draft/2020-12/schema","$defs":{
+		"tree":{"type":"object","properties":{"value":{"type":["integer","null"],"minimum":-5,"maximum":5},"children":{"type":"array","items":{"$ref":"#/$defs/tree"},"maxItems":2}},
+			"required":["value","children"],"additionalProperties":false},
+		"base":{"type":"object","properties":{"id":{"type":"string","format":"uuid"}},"required":["id"]}},
+		"allOf":[{"$ref":"#/$defs/base"}],"type":"object","minProperties":1,"unevaluatedProperties":false,
+		"properties":{"kind":{"const":"order"},"state":{"enum":["new","done",null,3]},"name":{"type":"string","minLength":2,"maxLength":12},
+			"code":{"type":"string","pattern":"^[A-Z]{2}[0-9]+$"},"price":{"type":"number","exclusiveMinimum":0,"exclusiveMaximum":100,"multipleOf":0.25},
+			"flag":{"type":"boolean"},"pair":{"type":"array","prefixItems":[{"type":"string"},{"type":"number"}],"items":false,"minItems":2},
+			"tree":{"$ref":"#/$defs/tree"},"either":{"anyOf":[{"type":"string","maxLength":3},{"type":"array","items":{"type":"integer"},"minItems":1,"maxItems":64}]},
+			"map":{"type":"object","patternProperties":{"^n":{"type":"number"}},"additionalProperties":{"type":"string"}},
+			"merged":{"allOf":[{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]},{"properties":{"a":{"minimum":3},"b":true}}]},
+			"anything":true},
+		"required":["kind","state","name","code","price","flag","pair","tree","either","map","merged"]}`
+	s, err := Parse(decode(t, text), Response)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, notes, err := compileSchema(newBytes(t), s)
+	if err != nil || len(notes) > 0 {
+		t.Fatalf("%v, not enforced: %q", err, notes)
+	}
+	written := 0
+	for seed := range uint64(60) {
+		out, ok := write(t, g, rand.New(rand.NewPCG(seed, 4)))
+		if !ok {
+			continue
+		}
+		written++
+		if err := s.ValidateText(out); err != nil {
+			t.Fatalf("%s: %v", out, err)
+		}
+	}
+	if written < 30 {
+		t.Errorf("only %d values were written", written)
+	}
+}

@@ -391,8 +391,9 @@ func (r *reader) close() {
 // note lists the keywords that no grammar keeps to.
 func (r *reader) note() {
 	for _, key := range []string{
-		"oneOf", "not", "if", "dependentRequired", "dependentSchemas", "dependencies", "propertyNames", "minProperties", "maxProperties",
-		"uniqueItems", "contains", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef",
+		"oneOf", "not", "if", "dependentRequired", "dependentSchemas", "dependencies", "propertyNames", "minProperties",
+		"maxProperties", "uniqueItems", "contains", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef",
+		"$recursiveRef",
 	} {
 		v, ok := r.n.source.Get(key)
 		switch {

@@ -12,7 +12,7 @@ import (
 const maxSpace = 64
 
 func spaceExpr() *grammar.Expr {
-	blank := grammar.Class(grammar.Range{Lo: ' ', Hi: ' '}, grammar.Range{Lo: '\t', Hi: '\n'}, grammar.Range{Lo: '\r', Hi: '\r'})
+	blank := grammar.Alt(grammar.Bytes(' ', ' '), grammar.Bytes('\t', '\n'), grammar.Bytes('\r', '\r'))
 	return grammar.Repeat(blank, 0, maxSpace)
 }
 
