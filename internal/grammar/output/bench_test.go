@@ -140,7 +140,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestMasksOfLarge holds masks of the large vocabulary to accepting each token by itself.
+// TestMasksOfLarge holds masks of the large vocabulary to accepting tokens by themselves, every seventh.
 func TestMasksOfLarge(t *testing.T) {
 	tok, c := newLarge(t)
 	for name, test := range outputs(t) {
@@ -156,7 +156,7 @@ func TestMasksOfLarge(t *testing.T) {
 				if err := m.Allowed(row); err != nil {
 					t.Fatal(err)
 				}
-				for other := range int32(c.vocabulary.Rows()) {
+				for other := int32(i % 7); int(other) < c.vocabulary.Rows(); other += 7 {
 					probe.Set(m)
 					if got, want := row[other>>6]>>(other&63)&1 != 0, probe.Accept(other) == nil; got != want {
 						t.Fatalf("%s: token %d, %q, after %d tokens: allowed %v, accepted %v", name, other, tok.Bytes(other), i, got, want)
