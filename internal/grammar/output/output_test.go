@@ -590,6 +590,34 @@ func TestUnenforced(t *testing.T) {
 	}
 }
 
+// TestFormatOf finds the tokens of the chat formats.
+func TestFormatOf(t *testing.T) {
+	ids := map[string]int32{"<|end_of_text|>": 300, "<|user|>": 301, "<|observation|>": 302, "<|developer|>": 303, "<|endoftext|>": 304, "<|im_end|>": 305}
+	for i, tag := range tags[:8] {
+		ids[tag] = int32(256 + i)
+	}
+	id := func(text string) (int32, bool) { n, ok := ids[text]; return n, ok }
+	for f, want := range map[*chat.Format]Format{
+		chat.QWEN: {Syntax: QwenXML, ThinkOpen: 256, ThinkClose: 257, CallOpen: 258, CallClose: 259, Stop: []int32{304, 305}},
+		chat.FLINT: {
+			Syntax: GLMArgs, ModelThinks: true, ThinkOpen: 256, ThinkClose: 257, CallOpen: 258, CallClose: 259,
+			KeyOpen: 260, KeyClose: 261, ValueOpen: 262, ValueClose: 263, Stop: []int32{300, 301, 302, 303},
+		},
+	} {
+		got, err := FormatOf(f, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", f.Name, diff)
+		}
+	}
+	delete(ids, "</arg_value>")
+	if _, err := FormatOf(chat.FLINT, id); err == nil || err.Error() != "the vocabulary has no token </arg_value>, which the chat format flint needs" {
+		t.Error(err)
+	}
+}
+
 var _ grammar.Tokens = (*tokenizer.Tokenizer)(nil)
 
 func ExampleCompiler() {
