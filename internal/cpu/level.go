@@ -49,7 +49,12 @@ func kernelsOf(name string) (*kernels, error) {
 	case at < 0:
 		return nil, fmt.Errorf("cpu: %s is none of %s", asked, strings.Join(levelNames, ", "))
 	case !slices.Contains(run, Level(at)):
-		return nil, fmt.Errorf("cpu: %s: this machine runs %v", asked, run)
+		return nil, fmt.Errorf("cpu: %s: %w", asked, missing(Level(at), run))
 	}
 	return kernelsFor[at], nil
+}
+
+// missing says that a level does not run where others do.
+func missing(l Level, run []Level) error {
+	return fmt.Errorf("this machine does not run %v, but %v", l, run)
 }
