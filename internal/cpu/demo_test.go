@@ -3,8 +3,10 @@ package cpu_test
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -13,6 +15,7 @@ import (
 	"splash/internal/engine"
 	"splash/internal/gguf"
 	"splash/internal/model"
+	"splash/internal/reference"
 	"splash/internal/safetensors"
 	"splash/planner"
 )
@@ -45,6 +48,17 @@ type demo struct {
 
 func loadDemo(t testing.TB, target []byte, maxRows int, o cpu.Options) demo {
 	t.Helper()
+	return loadDemoOn(t, target, func(p *planner.Plan) (model.Backend, error) {
+		b, err := cpu.New(p, maxRows, o)
+		if err == nil {
+			t.Cleanup(func() { b.Close() })
+		}
+		return b, err
+	})
+}
+
+func loadDemoOn(t testing.TB, target []byte, open func(p *planner.Plan) (model.Backend, error)) demo {
+	t.Helper()
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -63,9 +77,8 @@ func loadDemo(t testing.TB, target []byte, maxRows int, o cpu.Options) demo {
 	t.Cleanup(func() { c.Close() })
 	tensors, err := planner.PlanDraftTensors(sizes, c)
 	check(err)
-	b, err := cpu.New(p, maxRows, o)
+	b, err := open(p)
 	check(err)
-	t.Cleanup(func() { b.Close() })
 	n, err := model.New(b, p, planner.OpenGGUF(f, p), model.Options{Taps: sizes.Taps})
 	check(err)
 	source := model.DraftSource{Sizes: sizes, Tensors: tensors, Weights: planner.OpenSafetensors(c, p)}
@@ -115,11 +128,12 @@ const demoNoise = 0.5
 // TestDemo answers the demonstration prompts with and without the draft, four at a time: the same text, and as far as no
 // choice is closer than rounding can tell, that of the implementation that trained the model.
 func TestDemo(t *testing.T) {
-	prompts := demoPrompts(t)
-	if testing.Short() {
-		prompts = prompts[:8]
-	}
 	eachLevel(t, func(t *testing.T, l cpu.Level) {
+		prompts := demoPrompts(t)
+		few := testing.Short() || l == cpu.Generic
+		if few {
+			prompts = prompts[:8]
+		}
 		o := engine.Options{Context: demoContext, Vocab: 4096}
 		d := loadDemo(t, fixtures.Pebble, o.MaxRows(), cpu.Options{Level: l.String()})
 		var answers [2][][]int32
@@ -140,7 +154,7 @@ func TestDemo(t *testing.T) {
 				s := e.Speculation()
 				got := s.Counts.TokensPerCycle()
 				t.Logf("%.3f tokens a cycle, %.3f in the README", got, demoTokensPerCycle)
-				if !testing.Short() && got < 0.95*demoTokensPerCycle {
+				if !few && got < 0.95*demoTokensPerCycle {
 					t.Errorf("%.3f tokens a cycle, want %.3f less 5%%", got, demoTokensPerCycle)
 				}
 			}
@@ -195,4 +209,69 @@ func TestNothingIsAllocated(t *testing.T) {
 			t.Errorf("%v allocations a cycle", n)
 		}
 	})
+}
+
+// TestDraftAgainstReference drafts a block beside the oracle backend, under the exact options. Taps and ring are rounded
+// to BF16 on both sides, where a last bit more or less decides one place of eight bits.
+func TestDraftAgainstReference(t *testing.T) {
+	prompt := demoPrompts(t)[3].IDs
+	block := append([]int32{prompt[0]}, 4095, 4095, 4095, 4095, 4095, 4095, 4095)
+	outputs := func(d demo) (logits, states [][]float32) {
+		lane := newLane(t, d.net)
+		check := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, part := range [][]int32{prompt[:len(prompt)/2], prompt[len(prompt)/2:]} {
+			forward(t, d.net, lane, part)
+			check(d.draft.Commit(&model.Pass{Kind: model.ContextPass, Segments: []model.Segment{{Lane: lane, Tokens: part}}}))
+		}
+		check(d.draft.Block(&model.Pass{Kind: model.DraftPass, Segments: []model.Segment{{Lane: lane, Tokens: block, Outputs: 7}}}))
+		for i := range 7 {
+			logits = append(logits, slices.Clone(d.draft.Logits(i)))
+			states = append(states, slices.Clone(d.draft.State(i)))
+		}
+		return logits, states
+	}
+	wantLogits, wantStates := outputs(loadDemoOn(t, fixtures.Pebble, func(p *planner.Plan) (model.Backend, error) {
+		return reference.New(p, 256), nil
+	}))
+	eachLevel(t, func(t *testing.T, l cpu.Level) {
+		logits, states := outputs(loadDemo(t, fixtures.Pebble, 256, exact(l)))
+		for i := range logits {
+			if d := maxDiff(logits[i], wantLogits[i]); !(d <= 0.05) {
+				t.Errorf("row %d: logits stray %.3g", i, d)
+			}
+			if d := maxDiff(states[i], wantStates[i]); !(d <= 0.05) {
+				t.Errorf("row %d: the selector's state strays %.3g", i, d)
+			}
+		}
+		t.Logf("row 0 within %.2g", maxDiff(logits[0], wantLogits[0]))
+	})
+}
+
+// BenchmarkDemo answers the demonstration prompts one after another, with the draft and without: tokens a second.
+func BenchmarkDemo(b *testing.B) {
+	o := engine.Options{Context: demoContext, Vocab: 4096}
+	for _, drafted := range []bool{true, false} {
+		b.Run(map[bool]string{true: "drafted", false: "plain"}[drafted], func(b *testing.B) {
+			d := loadDemo(b, fixtures.Pebble, o.MaxRows(), cpu.Options{})
+			e := d.engine(b, o, drafted)
+			prompts, tokens := demoPrompts(b), 0
+			best := 0.0
+			for b.Loop() {
+				for _, p := range prompts {
+					began := time.Now()
+					n := len(generate(b, e, p.IDs, 64))
+					best = max(best, float64(n)/time.Since(began).Seconds())
+					tokens += n
+				}
+			}
+			b.ReportMetric(float64(tokens)/b.Elapsed().Seconds(), "tokens/s")
+			b.ReportMetric(best, "tokens/s-best")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
 }
