@@ -125,12 +125,13 @@ type ratio struct {
 
 func (r *ratio) check(got float32, want, bound float64, format string, args ...any) {
 	q := math.Abs(float64(got)-want) / bound
+	if q != q {
+		q = math.Inf(1) // no number is worse than any
+	}
 	if !(q <= 1) && r.first == "" {
 		r.first = fmt.Sprintf(format, args...) + fmt.Sprintf(": %v, want %v within %.3g", got, want, bound)
 	}
-	if !(q <= r.worst) {
-		r.worst = q
-	}
+	r.worst = max(r.worst, q)
 	r.cases++
 }
 
