@@ -25,6 +25,9 @@ type kernels struct {
 	// product adds the products of a tile's columns and those of a panel to acc, [panel rows][lanes] (product_generic.go).
 	product func(acc []float32, t *tile, p *panel, unit int)
 
+	// fused adds the products of lanes rows of a matrix and one row of activations to acc, with the bits of unpack and
+	// product, and reports whether it has a way to; nil: it never has.
+	fused func(w *worker, acc []float32, m *matrix, in *input, row int) bool
 	// exact adds the products of a tile's columns and those of an input's rows as they are to acc, [rows][lanes]; nil: the
 	// level decodes rows and multiplies them by dot.
 	exact func(acc []float32, t *tile, f *blockFormat, in *input, unit int)

@@ -99,20 +99,23 @@ type tileUnpacker struct {
 	units int   // of a step of f
 	bytes int   // of it
 	bias  int32 // of the codes
+
+	// fused multiplies by one row of activations what f would unpack, with the bits of the product of a tile; or nil.
+	fused func(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32, biases *int32)
 }
 
 // unpackers512 are those of the formats that most files are in. Others are unpacked row by row and interleaved.
 var unpackers512 = map[dequant.Type]*tileUnpacker{
-	dequant.Q4_K:          {unpackQ4K512, 8, 144, 0},
-	dequant.Q5_K:          {unpackQ5K512, 8, 176, 0},
-	dequant.Q6_K:          {unpackQ6K512, 8, 210, 32},
-	dequant.Q8_0:          {unpackQ8512, 2, 68, 128},
-	dequant.Q4_0:          {unpackQ40512, 1, 18, 8},
-	dequant.IQ4NL:         {unpackIQ4NL512, 1, 18, 128},
-	dequant.IQ4XS:         {unpackIQ4XS512, 8, 136, 128},
-	dequant.MXFP4:         {unpackMXFP4512, 1, 17, 128},
-	dequant.NVFP4:         {unpackNVFP4512, 2, 36, 128},
-	dequant.Affine(4, 64): {unpackAffine4512, 2, 36, 0},
+	dequant.Q4_K:          {unpackQ4K512, 8, 144, 0, fusedQ4K512},
+	dequant.Q5_K:          {unpackQ5K512, 8, 176, 0, fusedQ5K512},
+	dequant.Q6_K:          {unpackQ6K512, 8, 210, 32, fusedQ6K512},
+	dequant.Q8_0:          {unpackQ8512, 2, 68, 128, fusedQ8512},
+	dequant.Q4_0:          {unpackQ40512, 1, 18, 8, fusedQ40512},
+	dequant.IQ4NL:         {unpackIQ4NL512, 1, 18, 128, nil},
+	dequant.IQ4XS:         {unpackIQ4XS512, 8, 136, 128, fusedIQ4XS512},
+	dequant.MXFP4:         {unpackMXFP4512, 1, 17, 128, nil},
+	dequant.NVFP4:         {unpackNVFP4512, 2, 36, 128, nil},
+	dequant.Affine(4, 64): {unpackAffine4512, 2, 36, 0, nil},
 }
 
 // form512 is a format's form in tiles of unsigned codes.
@@ -140,19 +143,41 @@ func unpackTile512(w *worker, m *matrix, row, rows, at, units int) {
 		unpackRows512(w, m, row, rows, at, units)
 		return
 	}
-	stride := m.cols / (u.units * unit) * u.bytes
-	src := &m.stored.Data[row*stride+at/u.units*u.bytes]
-	ahead := src
-	if row+2*lanes512 <= m.rows { // the same part of the next tile, which is all in one piece
-		ahead = &m.stored.Data[(row+lanes512)*stride+at/u.units*u.bytes*lanes512]
-	}
 	mins := first(t.mins)
 	if m.stored.Format.Type == dequant.NVFP4 {
 		for i := range lanes512 {
 			t.mins[i] = globalOf(&m.stored, row+i)
 		}
 	}
+	src, ahead, stride := u.place(m, row, at)
 	u.f(first(t.codes), first(t.scales), mins, src, stride, units/u.units, ahead)
+}
+
+// place is where unit at of 16 rows lies, and where the next rows' does: a tile's units are one after another in the file
+// when they are as many as a row has, and as many bytes are fetched ahead as are read.
+func (u *tileUnpacker) place(m *matrix, row, at int) (src, ahead *byte, stride int) {
+	stride = m.cols / (u.units * unit) * u.bytes
+	data, from := m.stored.Data, row*stride+at/u.units*u.bytes
+	src = &data[from]
+	ahead = src
+	if row+2*lanes512 <= m.rows {
+		ahead = &data[(row+lanes512)*stride+at/u.units*u.bytes*lanes512]
+	}
+	return src, ahead, stride
+}
+
+// fused512 multiplies 16 rows by one row of activations without a tile between, where the format has a kernel for it.
+func fused512(w *worker, acc []float32, m *matrix, in *input, row int) bool {
+	u := m.blocks.tile
+	if u == nil || u.fused == nil || m.cols/unit%u.units != 0 {
+		return false
+	}
+	t, p := &w.tile, &in.panels[0]
+	t.shape(m.blocks, lanes512, 0)
+	src, ahead, stride := u.place(m, row, 0)
+	u.fused(first(acc), first(t.scales), first(t.mins), src, stride, m.cols/unit/u.units, ahead,
+		first(p.codes), first(p.scales), first(p.sums), first(p.biases))
+	return true
 }
 
 // unpackRows512 interleaves rows in natural order. Rows that are missing are zeros.
@@ -198,7 +223,7 @@ func bytesOf(x []float32) *byte { return (*byte)(unsafe.Pointer(unsafe.SliceData
 func kernels512() *kernels {
 	k := &kernels{
 		level: AVX512, lanes: lanes512, panels: []int{8, 4, 2, 1}, form: form512,
-		quantize: quantizeFloats512, unpack: unpackTile512, product: product512, readsFloats: true,
+		quantize: quantizeFloats512, unpack: unpackTile512, product: product512, fused: fused512, readsFloats: true,
 		exact: func(acc []float32, t *tile, f *blockFormat, in *input, at int) {
 			exacts512.run(acc, lanes512, t, f, in, at)
 		},

@@ -114,6 +114,9 @@ func (b *Backend) tileProduct(w *worker, acc []float32, m *matrix, in *input, ro
 	}
 	clear(acc)
 	lanes := b.k.lanes
+	if in.rows == 1 && rows == lanes && !m.exact && b.k.fused != nil && b.k.fused(w, acc, m, in, row) {
+		return
+	}
 	units := m.cols / unit
 	for at := 0; at < units; at += spanUnits {
 		n := min(spanUnits, units-at)

@@ -72,63 +72,63 @@ columns:
 	VSHUFI32X4  $0x88, Z11, Z7, Z16
 	VSHUFI32X4  $0xdd, Z11, Z7, Z7
 	VSHUFI32X4  $0x88, Z16, Z15, Z11
-	VSHUFI32X4  $0x88, Z7, Z3, Z18
-	VSHUFI32X4  $0xdd, Z16, Z15, Z15
-	VSHUFI32X4  $0xdd, Z7, Z3, Z3
-	VSHUFI32X4  $0x88, Z4, Z2, Z7
-	VSHUFI32X4  $0xdd, Z4, Z2, Z2
-	VSHUFI32X4  $0x88, Z12, Z8, Z4
-	VSHUFI32X4  $0xdd, Z12, Z8, Z8
-	VSHUFI32X4  $0x88, Z4, Z7, Z12
-	VSHUFI32X4  $0x88, Z8, Z2, Z16
-	VSHUFI32X4  $0xdd, Z4, Z7, Z4
-	VSHUFI32X4  $0xdd, Z8, Z2, Z2
-	VSHUFI32X4  $0x88, Z6, Z17, Z7
-	VSHUFI32X4  $0xdd, Z6, Z17, Z6
-	VSHUFI32X4  $0x88, Z14, Z10, Z8
-	VSHUFI32X4  $0xdd, Z14, Z10, Z10
-	VSHUFI32X4  $0x88, Z8, Z7, Z14
-	VSHUFI32X4  $0x88, Z10, Z6, Z17
-	VSHUFI32X4  $0xdd, Z8, Z7, Z7
-	VSHUFI32X4  $0xdd, Z10, Z6, Z6
-	VSHUFI32X4  $0x88, Z5, Z1, Z8
-	VSHUFI32X4  $0xdd, Z5, Z1, Z1
-	VSHUFI32X4  $0x88, Z13, Z9, Z5
-	VSHUFI32X4  $0xdd, Z13, Z9, Z9
-	VSHUFI32X4  $0x88, Z5, Z8, Z10
-	VSHUFI32X4  $0x88, Z9, Z1, Z13
-	VSHUFI32X4  $0xdd, Z5, Z8, Z5
-	VSHUFI32X4  $0xdd, Z9, Z1, Z1
 	VPADDB      Z0, Z11, Z11
 	VMOVDQU32   Z11, (AX)
-	VPADDB      Z0, Z12, Z12
-	VMOVDQU32   Z12, 64(AX)
-	VPADDB      Z0, Z14, Z14
-	VMOVDQU32   Z14, 128(AX)
-	VPADDB      Z0, Z10, Z10
-	VMOVDQU32   Z10, 192(AX)
-	VPADDB      Z0, Z18, Z18
-	VMOVDQU32   Z18, 256(AX)
-	VPADDB      Z0, Z16, Z16
-	VMOVDQU32   Z16, 320(AX)
-	VPADDB      Z0, Z17, Z17
-	VMOVDQU32   Z17, 384(AX)
-	VPADDB      Z0, Z13, Z13
-	VMOVDQU32   Z13, 448(AX)
-	VPADDB      Z0, Z15, Z15
-	VMOVDQU32   Z15, 512(AX)
-	VPADDB      Z0, Z4, Z4
-	VMOVDQU32   Z4, 576(AX)
-	VPADDB      Z0, Z7, Z7
-	VMOVDQU32   Z7, 640(AX)
-	VPADDB      Z0, Z5, Z5
-	VMOVDQU32   Z5, 704(AX)
+	VSHUFI32X4  $0x88, Z7, Z3, Z11
+	VPADDB      Z0, Z11, Z11
+	VMOVDQU32   Z11, 256(AX)
+	VSHUFI32X4  $0xdd, Z16, Z15, Z11
+	VPADDB      Z0, Z11, Z11
+	VMOVDQU32   Z11, 512(AX)
+	VSHUFI32X4  $0xdd, Z7, Z3, Z3
 	VPADDB      Z0, Z3, Z3
 	VMOVDQU32   Z3, 768(AX)
+	VSHUFI32X4  $0x88, Z4, Z2, Z3
+	VSHUFI32X4  $0xdd, Z4, Z2, Z2
+	VSHUFI32X4  $0x88, Z12, Z8, Z4
+	VSHUFI32X4  $0xdd, Z12, Z8, Z7
+	VSHUFI32X4  $0x88, Z4, Z3, Z8
+	VPADDB      Z0, Z8, Z8
+	VMOVDQU32   Z8, 64(AX)
+	VSHUFI32X4  $0x88, Z7, Z2, Z8
+	VPADDB      Z0, Z8, Z8
+	VMOVDQU32   Z8, 320(AX)
+	VSHUFI32X4  $0xdd, Z4, Z3, Z3
+	VPADDB      Z0, Z3, Z3
+	VMOVDQU32   Z3, 576(AX)
+	VSHUFI32X4  $0xdd, Z7, Z2, Z2
 	VPADDB      Z0, Z2, Z2
 	VMOVDQU32   Z2, 832(AX)
-	VPADDB      Z0, Z6, Z6
-	VMOVDQU32   Z6, 896(AX)
+	VSHUFI32X4  $0x88, Z6, Z17, Z2
+	VSHUFI32X4  $0xdd, Z6, Z17, Z3
+	VSHUFI32X4  $0x88, Z14, Z10, Z4
+	VSHUFI32X4  $0xdd, Z14, Z10, Z6
+	VSHUFI32X4  $0x88, Z4, Z2, Z7
+	VPADDB      Z0, Z7, Z7
+	VMOVDQU32   Z7, 128(AX)
+	VSHUFI32X4  $0x88, Z6, Z3, Z7
+	VPADDB      Z0, Z7, Z7
+	VMOVDQU32   Z7, 384(AX)
+	VSHUFI32X4  $0xdd, Z4, Z2, Z2
+	VPADDB      Z0, Z2, Z2
+	VMOVDQU32   Z2, 640(AX)
+	VSHUFI32X4  $0xdd, Z6, Z3, Z2
+	VPADDB      Z0, Z2, Z2
+	VMOVDQU32   Z2, 896(AX)
+	VSHUFI32X4  $0x88, Z5, Z1, Z2
+	VSHUFI32X4  $0xdd, Z5, Z1, Z1
+	VSHUFI32X4  $0x88, Z13, Z9, Z3
+	VSHUFI32X4  $0xdd, Z13, Z9, Z4
+	VSHUFI32X4  $0x88, Z3, Z2, Z5
+	VPADDB      Z0, Z5, Z5
+	VMOVDQU32   Z5, 192(AX)
+	VSHUFI32X4  $0x88, Z4, Z1, Z5
+	VPADDB      Z0, Z5, Z5
+	VMOVDQU32   Z5, 448(AX)
+	VSHUFI32X4  $0xdd, Z3, Z2, Z2
+	VPADDB      Z0, Z2, Z2
+	VMOVDQU32   Z2, 704(AX)
+	VSHUFI32X4  $0xdd, Z4, Z1, Z1
 	VPADDB      Z0, Z1, Z1
 	VMOVDQU32   Z1, 960(AX)
 	ADDQ        $0x00000400, AX
@@ -207,141 +207,134 @@ columns:
 // func unpackQ4K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·unpackQ4K512(SB), $0-56
-	MOVQ codes+0(FP), AX
-	MOVQ scales+8(FP), CX
-	MOVQ mins+16(FP), DX
-	MOVQ src+24(FP), BX
-	MOVQ stride+32(FP), SI
-	LEAQ (SI)(SI*2), DI
-	LEAQ (BX)(SI*4), R8
-	LEAQ (R8)(SI*4), R9
-	LEAQ (R9)(SI*4), R10
-	MOVQ blocks+40(FP), R11
-	MOVQ ahead+48(FP), R12
+	MOVQ         codes+0(FP), AX
+	MOVQ         scales+8(FP), CX
+	MOVQ         mins+16(FP), DX
+	MOVQ         src+24(FP), BX
+	MOVQ         stride+32(FP), SI
+	LEAQ         (SI)(SI*2), DI
+	LEAQ         (BX)(SI*4), R8
+	LEAQ         (R8)(SI*4), R9
+	LEAQ         (R9)(SI*4), R10
+	MOVQ         blocks+40(FP), R11
+	MOVQ         ahead+48(FP), R12
+	MOVL         $0x0f0f0f0f, R13
+	VPBROADCASTD R13, Z0
 
 block:
-	VBROADCASTI32X4 (BX), Z0
-	VINSERTI32X4    $0x01, (R8), Z0, Z0
-	VINSERTI32X4    $0x02, (R9), Z0, Z0
-	VINSERTI32X4    $0x03, (R10), Z0, Z0
-	VBROADCASTI32X4 (BX)(SI*1), Z1
-	VINSERTI32X4    $0x01, (R8)(SI*1), Z1, Z1
-	VINSERTI32X4    $0x02, (R9)(SI*1), Z1, Z1
-	VINSERTI32X4    $0x03, (R10)(SI*1), Z1, Z1
-	VBROADCASTI32X4 (BX)(SI*2), Z2
-	VINSERTI32X4    $0x01, (R8)(SI*2), Z2, Z2
-	VINSERTI32X4    $0x02, (R9)(SI*2), Z2, Z2
-	VINSERTI32X4    $0x03, (R10)(SI*2), Z2, Z2
-	VBROADCASTI32X4 (BX)(DI*1), Z3
-	VINSERTI32X4    $0x01, (R8)(DI*1), Z3, Z3
-	VINSERTI32X4    $0x02, (R9)(DI*1), Z3, Z3
-	VINSERTI32X4    $0x03, (R10)(DI*1), Z3, Z3
-	VPUNPCKLDQ      Z1, Z0, Z4
-	VPUNPCKHDQ      Z1, Z0, Z0
-	VPUNPCKLDQ      Z3, Z2, Z1
-	VPUNPCKHDQ      Z3, Z2, Z2
-	VPUNPCKLQDQ     Z1, Z4, Z3
-	VPUNPCKHQDQ     Z1, Z4, Z1
-	VPUNPCKLQDQ     Z2, Z0, Z4
-	VPUNPCKHQDQ     Z2, Z0, Z0
-	VPMOVDW         Z3, Y2
-	VCVTPH2PS       Y2, Z5
-	VPSRLD          $0x10, Z3, Z3
-	VPMOVDW         Z3, Y2
-	VCVTPH2PS       Y2, Z2
-	MOVL            $0x000000ff, R13
-	VPBROADCASTD    R13, Z3
-	MOVL            $0x3f3f3f3f, R13
-	VPBROADCASTD    R13, Z6
-	MOVL            $0x0f0f0f0f, R13
-	VPBROADCASTD    R13, Z7
-	MOVL            $0x30303030, R13
-	VPBROADCASTD    R13, Z8
-	VPANDD          Z6, Z1, Z9
-	VPANDD          Z3, Z9, Z10
-	VCVTDQ2PS       Z10, Z10
-	VMULPS          Z5, Z10, Z10
-	VMOVUPS         Z10, (CX)
-	VPSRLD          $0x08, Z9, Z10
-	VPANDD          Z3, Z10, Z10
-	VCVTDQ2PS       Z10, Z10
-	VMULPS          Z5, Z10, Z10
-	VMOVUPS         Z10, 64(CX)
-	VPSRLD          $0x10, Z9, Z10
-	VPANDD          Z3, Z10, Z10
-	VCVTDQ2PS       Z10, Z10
-	VMULPS          Z5, Z10, Z10
-	VMOVUPS         Z10, 128(CX)
-	VPSRLD          $0x18, Z9, Z9
-	VCVTDQ2PS       Z9, Z9
-	VMULPS          Z5, Z9, Z9
-	VMOVUPS         Z9, 192(CX)
-	VPANDD          Z7, Z0, Z9
-	VPSRLD          $0x02, Z1, Z1
-	VPANDD          Z8, Z1, Z1
-	VPORD           Z1, Z9, Z9
-	VPANDD          Z3, Z9, Z1
-	VCVTDQ2PS       Z1, Z1
-	VMULPS          Z5, Z1, Z1
-	VMOVUPS         Z1, 256(CX)
-	VPSRLD          $0x08, Z9, Z1
-	VPANDD          Z3, Z1, Z1
-	VCVTDQ2PS       Z1, Z1
-	VMULPS          Z5, Z1, Z1
-	VMOVUPS         Z1, 320(CX)
-	VPSRLD          $0x10, Z9, Z1
-	VPANDD          Z3, Z1, Z1
-	VCVTDQ2PS       Z1, Z1
-	VMULPS          Z5, Z1, Z1
-	VMOVUPS         Z1, 384(CX)
-	VPSRLD          $0x18, Z9, Z1
-	VCVTDQ2PS       Z1, Z1
-	VMULPS          Z5, Z1, Z1
-	VMOVUPS         Z1, 448(CX)
-	VPANDD          Z6, Z4, Z1
-	VPANDD          Z3, Z1, Z5
-	VCVTDQ2PS       Z5, Z5
-	VMULPS          Z2, Z5, Z5
-	VMOVUPS         Z5, (DX)
-	VPSRLD          $0x08, Z1, Z5
-	VPANDD          Z3, Z5, Z5
-	VCVTDQ2PS       Z5, Z5
-	VMULPS          Z2, Z5, Z5
-	VMOVUPS         Z5, 64(DX)
-	VPSRLD          $0x10, Z1, Z5
-	VPANDD          Z3, Z5, Z5
-	VCVTDQ2PS       Z5, Z5
-	VMULPS          Z2, Z5, Z5
-	VMOVUPS         Z5, 128(DX)
+	VBROADCASTI32X4 (BX), Z1
+	VINSERTI32X4    $0x01, (R8), Z1, Z1
+	VINSERTI32X4    $0x02, (R9), Z1, Z1
+	VINSERTI32X4    $0x03, (R10), Z1, Z1
+	VBROADCASTI32X4 (BX)(SI*1), Z2
+	VINSERTI32X4    $0x01, (R8)(SI*1), Z2, Z2
+	VINSERTI32X4    $0x02, (R9)(SI*1), Z2, Z2
+	VINSERTI32X4    $0x03, (R10)(SI*1), Z2, Z2
+	VBROADCASTI32X4 (BX)(SI*2), Z3
+	VINSERTI32X4    $0x01, (R8)(SI*2), Z3, Z3
+	VINSERTI32X4    $0x02, (R9)(SI*2), Z3, Z3
+	VINSERTI32X4    $0x03, (R10)(SI*2), Z3, Z3
+	VBROADCASTI32X4 (BX)(DI*1), Z4
+	VINSERTI32X4    $0x01, (R8)(DI*1), Z4, Z4
+	VINSERTI32X4    $0x02, (R9)(DI*1), Z4, Z4
+	VINSERTI32X4    $0x03, (R10)(DI*1), Z4, Z4
+	VPUNPCKLDQ      Z2, Z1, Z5
+	VPUNPCKHDQ      Z2, Z1, Z1
+	VPUNPCKLDQ      Z4, Z3, Z2
+	VPUNPCKHDQ      Z4, Z3, Z3
+	VPUNPCKLQDQ     Z2, Z5, Z4
+	VPUNPCKHQDQ     Z2, Z5, Z2
+	VPUNPCKLQDQ     Z3, Z1, Z5
+	VPUNPCKHQDQ     Z3, Z1, Z1
+	VPMOVDW         Z4, Y3
+	VCVTPH2PS       Y3, Z3
+	VPSRLD          $0x10, Z4, Z4
+	VPMOVDW         Z4, Y4
+	VCVTPH2PS       Y4, Z4
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z7
+	VCVTDQ2PS       Z7, Z7
+	VMULPS          Z3, Z7, Z7
+	VMOVUPS         Z7, (CX)
+	VPSRLD          $0x08, Z6, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	VCVTDQ2PS       Z7, Z7
+	VMULPS          Z3, Z7, Z7
+	VMOVUPS         Z7, 64(CX)
+	VPSRLD          $0x10, Z6, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	VCVTDQ2PS       Z7, Z7
+	VMULPS          Z3, Z7, Z7
+	VMOVUPS         Z7, 128(CX)
+	VPSRLD          $0x18, Z6, Z6
+	VCVTDQ2PS       Z6, Z6
+	VMULPS          Z3, Z6, Z6
+	VMOVUPS         Z6, 192(CX)
+	VPSRLD          $0x00, Z1, Z6
+	VPANDD.BCST     dword0f0f0f0f<>+0(SB), Z6, Z6
+	VPSRLD          $0x02, Z2, Z2
+	VPANDD.BCST     dword30303030<>+0(SB), Z2, Z2
+	VPORD           Z2, Z6, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z2
+	VCVTDQ2PS       Z2, Z2
+	VMULPS          Z3, Z2, Z2
+	VMOVUPS         Z2, 256(CX)
+	VPSRLD          $0x08, Z6, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	VCVTDQ2PS       Z2, Z2
+	VMULPS          Z3, Z2, Z2
+	VMOVUPS         Z2, 320(CX)
+	VPSRLD          $0x10, Z6, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	VCVTDQ2PS       Z2, Z2
+	VMULPS          Z3, Z2, Z2
+	VMOVUPS         Z2, 384(CX)
+	VPSRLD          $0x18, Z6, Z2
+	VCVTDQ2PS       Z2, Z2
+	VMULPS          Z3, Z2, Z2
+	VMOVUPS         Z2, 448(CX)
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z3
+	VCVTDQ2PS       Z3, Z3
+	VMULPS          Z4, Z3, Z3
+	VMOVUPS         Z3, (DX)
+	VPSRLD          $0x08, Z2, Z3
+	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z3
+	VCVTDQ2PS       Z3, Z3
+	VMULPS          Z4, Z3, Z3
+	VMOVUPS         Z3, 64(DX)
+	VPSRLD          $0x10, Z2, Z3
+	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z3
+	VCVTDQ2PS       Z3, Z3
+	VMULPS          Z4, Z3, Z3
+	VMOVUPS         Z3, 128(DX)
+	VPSRLD          $0x18, Z2, Z2
+	VCVTDQ2PS       Z2, Z2
+	VMULPS          Z4, Z2, Z2
+	VMOVUPS         Z2, 192(DX)
+	VPSRLD          $0x04, Z1, Z1
+	VPANDD.BCST     dword0f0f0f0f<>+0(SB), Z1, Z1
+	VPSRLD          $0x02, Z5, Z2
+	VPANDD.BCST     dword30303030<>+0(SB), Z2, Z2
+	VPORD           Z2, Z1, Z1
+	VPANDD.BCST     dword000000ff<>+0(SB), Z1, Z2
+	VCVTDQ2PS       Z2, Z2
+	VMULPS          Z4, Z2, Z2
+	VMOVUPS         Z2, 256(DX)
+	VPSRLD          $0x08, Z1, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	VCVTDQ2PS       Z2, Z2
+	VMULPS          Z4, Z2, Z2
+	VMOVUPS         Z2, 320(DX)
+	VPSRLD          $0x10, Z1, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	VCVTDQ2PS       Z2, Z2
+	VMULPS          Z4, Z2, Z2
+	VMOVUPS         Z2, 384(DX)
 	VPSRLD          $0x18, Z1, Z1
 	VCVTDQ2PS       Z1, Z1
-	VMULPS          Z2, Z1, Z1
-	VMOVUPS         Z1, 192(DX)
-	VPSRLD          $0x04, Z0, Z0
-	VPANDD          Z7, Z0, Z0
-	VPSRLD          $0x02, Z4, Z1
-	VPANDD          Z8, Z1, Z1
-	VPORD           Z1, Z0, Z0
-	VPANDD          Z3, Z0, Z1
-	VCVTDQ2PS       Z1, Z1
-	VMULPS          Z2, Z1, Z1
-	VMOVUPS         Z1, 256(DX)
-	VPSRLD          $0x08, Z0, Z1
-	VPANDD          Z3, Z1, Z1
-	VCVTDQ2PS       Z1, Z1
-	VMULPS          Z2, Z1, Z1
-	VMOVUPS         Z1, 320(DX)
-	VPSRLD          $0x10, Z0, Z1
-	VPANDD          Z3, Z1, Z1
-	VCVTDQ2PS       Z1, Z1
-	VMULPS          Z2, Z1, Z1
-	VMOVUPS         Z1, 384(DX)
-	VPSRLD          $0x18, Z0, Z0
-	VCVTDQ2PS       Z0, Z0
-	VMULPS          Z2, Z0, Z0
-	VMOVUPS         Z0, 448(DX)
-	MOVL            $0x0f0f0f0f, R13
-	VPBROADCASTD    R13, Z0
+	VMULPS          Z4, Z1, Z1
+	VMOVUPS         Z1, 448(DX)
 	VMOVDQU32       16(BX), Z1
 	VMOVDQU32       16(BX)(SI*1), Z2
 	VMOVDQU32       16(BX)(SI*2), Z3
@@ -395,130 +388,130 @@ block:
 	VSHUFI32X4      $0x88, Z11, Z7, Z16
 	VSHUFI32X4      $0xdd, Z11, Z7, Z7
 	VSHUFI32X4      $0x88, Z16, Z15, Z11
-	VSHUFI32X4      $0x88, Z7, Z3, Z18
-	VSHUFI32X4      $0xdd, Z16, Z15, Z15
-	VSHUFI32X4      $0xdd, Z7, Z3, Z3
-	VSHUFI32X4      $0x88, Z4, Z2, Z7
-	VSHUFI32X4      $0xdd, Z4, Z2, Z2
-	VSHUFI32X4      $0x88, Z12, Z8, Z4
-	VSHUFI32X4      $0xdd, Z12, Z8, Z8
-	VSHUFI32X4      $0x88, Z4, Z7, Z12
-	VSHUFI32X4      $0x88, Z8, Z2, Z16
-	VSHUFI32X4      $0xdd, Z4, Z7, Z4
-	VSHUFI32X4      $0xdd, Z8, Z2, Z2
-	VSHUFI32X4      $0x88, Z6, Z17, Z7
-	VSHUFI32X4      $0xdd, Z6, Z17, Z6
-	VSHUFI32X4      $0x88, Z14, Z10, Z8
-	VSHUFI32X4      $0xdd, Z14, Z10, Z10
-	VSHUFI32X4      $0x88, Z8, Z7, Z14
-	VSHUFI32X4      $0x88, Z10, Z6, Z17
-	VSHUFI32X4      $0xdd, Z8, Z7, Z7
-	VSHUFI32X4      $0xdd, Z10, Z6, Z6
-	VSHUFI32X4      $0x88, Z5, Z1, Z8
-	VSHUFI32X4      $0xdd, Z5, Z1, Z1
-	VSHUFI32X4      $0x88, Z13, Z9, Z5
-	VSHUFI32X4      $0xdd, Z13, Z9, Z9
-	VSHUFI32X4      $0x88, Z5, Z8, Z10
-	VSHUFI32X4      $0x88, Z9, Z1, Z13
-	VSHUFI32X4      $0xdd, Z5, Z8, Z5
-	VSHUFI32X4      $0xdd, Z9, Z1, Z1
-	VPANDD          Z0, Z11, Z8
-	VPSRLD          $0x04, Z11, Z9
-	VPANDD          Z0, Z9, Z9
-	VMOVDQU32       Z8, (AX)
+	VPANDD          Z0, Z11, Z18
+	VMOVDQU32       Z18, (AX)
 	PREFETCHT1      (R12)
-	VMOVDQU32       Z9, 512(AX)
+	VPSRLD          $0x04, Z11, Z11
+	VPANDD          Z0, Z11, Z11
+	VMOVDQU32       Z11, 512(AX)
 	PREFETCHT1      64(R12)
-	VPANDD          Z0, Z12, Z8
-	VPSRLD          $0x04, Z12, Z9
-	VPANDD          Z0, Z9, Z9
-	VMOVDQU32       Z8, 64(AX)
-	VMOVDQU32       Z9, 576(AX)
+	VSHUFI32X4      $0x88, Z7, Z3, Z11
+	VPANDD          Z0, Z11, Z18
+	VMOVDQU32       Z18, 256(AX)
+	VPSRLD          $0x04, Z11, Z11
+	VPANDD          Z0, Z11, Z11
+	VMOVDQU32       Z11, 768(AX)
 	PREFETCHT1      128(R12)
-	VPANDD          Z0, Z14, Z8
-	VPSRLD          $0x04, Z14, Z9
-	VPANDD          Z0, Z9, Z9
-	VMOVDQU32       Z8, 128(AX)
-	VMOVDQU32       Z9, 640(AX)
+	VSHUFI32X4      $0xdd, Z16, Z15, Z11
+	VPANDD          Z0, Z11, Z15
+	VMOVDQU32       Z15, 1024(AX)
+	VPSRLD          $0x04, Z11, Z11
+	VPANDD          Z0, Z11, Z11
+	VMOVDQU32       Z11, 1536(AX)
 	PREFETCHT1      192(R12)
-	VPANDD          Z0, Z10, Z8
-	VPSRLD          $0x04, Z10, Z9
-	VPANDD          Z0, Z9, Z9
-	VMOVDQU32       Z8, 192(AX)
-	VMOVDQU32       Z9, 704(AX)
-	PREFETCHT1      256(R12)
-	VPANDD          Z0, Z18, Z8
-	VPSRLD          $0x04, Z18, Z9
-	VPANDD          Z0, Z9, Z9
-	VMOVDQU32       Z8, 256(AX)
-	PREFETCHT1      320(R12)
-	VMOVDQU32       Z9, 768(AX)
-	VPANDD          Z0, Z16, Z8
-	VPSRLD          $0x04, Z16, Z9
-	VPANDD          Z0, Z9, Z9
-	VMOVDQU32       Z8, 320(AX)
-	PREFETCHT1      384(R12)
-	VMOVDQU32       Z9, 832(AX)
-	VPANDD          Z0, Z17, Z8
-	VPSRLD          $0x04, Z17, Z9
-	VPANDD          Z0, Z9, Z9
-	VMOVDQU32       Z8, 384(AX)
-	PREFETCHT1      448(R12)
-	VMOVDQU32       Z9, 896(AX)
-	VPANDD          Z0, Z13, Z8
-	VPSRLD          $0x04, Z13, Z9
-	VPANDD          Z0, Z9, Z9
-	VMOVDQU32       Z8, 448(AX)
-	PREFETCHT1      512(R12)
-	VMOVDQU32       Z9, 960(AX)
-	VPANDD          Z0, Z15, Z8
-	VPSRLD          $0x04, Z15, Z9
-	VPANDD          Z0, Z9, Z9
-	VMOVDQU32       Z8, 1024(AX)
-	PREFETCHT1      576(R12)
-	VMOVDQU32       Z9, 1536(AX)
-	PREFETCHT1      640(R12)
-	VPANDD          Z0, Z4, Z8
-	VPSRLD          $0x04, Z4, Z4
-	VPANDD          Z0, Z4, Z4
-	VMOVDQU32       Z8, 1088(AX)
-	VMOVDQU32       Z4, 1600(AX)
-	PREFETCHT1      704(R12)
-	VPANDD          Z0, Z7, Z4
-	VPSRLD          $0x04, Z7, Z7
-	VPANDD          Z0, Z7, Z7
-	VMOVDQU32       Z4, 1152(AX)
-	VMOVDQU32       Z7, 1664(AX)
-	PREFETCHT1      768(R12)
-	VPANDD          Z0, Z5, Z4
-	VPSRLD          $0x04, Z5, Z5
-	VPANDD          Z0, Z5, Z5
-	VMOVDQU32       Z4, 1216(AX)
-	VMOVDQU32       Z5, 1728(AX)
-	PREFETCHT1      832(R12)
-	VPANDD          Z0, Z3, Z4
+	VSHUFI32X4      $0xdd, Z7, Z3, Z3
+	VPANDD          Z0, Z3, Z7
+	VMOVDQU32       Z7, 1280(AX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z0, Z3, Z3
-	VMOVDQU32       Z4, 1280(AX)
-	PREFETCHT1      896(R12)
 	VMOVDQU32       Z3, 1792(AX)
+	PREFETCHT1      256(R12)
+	VSHUFI32X4      $0x88, Z4, Z2, Z3
+	VSHUFI32X4      $0xdd, Z4, Z2, Z2
+	VSHUFI32X4      $0x88, Z12, Z8, Z4
+	VSHUFI32X4      $0xdd, Z12, Z8, Z7
+	VSHUFI32X4      $0x88, Z4, Z3, Z8
+	VPANDD          Z0, Z8, Z11
+	VMOVDQU32       Z11, 64(AX)
+	PREFETCHT1      320(R12)
+	VPSRLD          $0x04, Z8, Z8
+	VPANDD          Z0, Z8, Z8
+	VMOVDQU32       Z8, 576(AX)
+	VSHUFI32X4      $0x88, Z7, Z2, Z8
+	VPANDD          Z0, Z8, Z11
+	VMOVDQU32       Z11, 320(AX)
+	PREFETCHT1      384(R12)
+	VPSRLD          $0x04, Z8, Z8
+	VPANDD          Z0, Z8, Z8
+	VMOVDQU32       Z8, 832(AX)
+	VSHUFI32X4      $0xdd, Z4, Z3, Z3
+	VPANDD          Z0, Z3, Z4
+	VMOVDQU32       Z4, 1088(AX)
+	PREFETCHT1      448(R12)
+	VPSRLD          $0x04, Z3, Z3
+	VPANDD          Z0, Z3, Z3
+	VMOVDQU32       Z3, 1600(AX)
+	VSHUFI32X4      $0xdd, Z7, Z2, Z2
 	VPANDD          Z0, Z2, Z3
+	VMOVDQU32       Z3, 1344(AX)
+	PREFETCHT1      512(R12)
 	VPSRLD          $0x04, Z2, Z2
 	VPANDD          Z0, Z2, Z2
-	VMOVDQU32       Z3, 1344(AX)
-	PREFETCHT1      960(R12)
 	VMOVDQU32       Z2, 1856(AX)
-	VPANDD          Z0, Z6, Z2
-	VPSRLD          $0x04, Z6, Z3
-	VPANDD          Z0, Z3, Z3
-	VMOVDQU32       Z2, 1408(AX)
+	VSHUFI32X4      $0x88, Z6, Z17, Z2
+	VSHUFI32X4      $0xdd, Z6, Z17, Z3
+	VSHUFI32X4      $0x88, Z14, Z10, Z4
+	VSHUFI32X4      $0xdd, Z14, Z10, Z6
+	VSHUFI32X4      $0x88, Z4, Z2, Z7
+	VPANDD          Z0, Z7, Z8
+	VMOVDQU32       Z8, 128(AX)
+	PREFETCHT1      576(R12)
+	VPSRLD          $0x04, Z7, Z7
+	VPANDD          Z0, Z7, Z7
+	VMOVDQU32       Z7, 640(AX)
+	PREFETCHT1      640(R12)
+	VSHUFI32X4      $0x88, Z6, Z3, Z7
+	VPANDD          Z0, Z7, Z8
+	VMOVDQU32       Z8, 384(AX)
+	VPSRLD          $0x04, Z7, Z7
+	VPANDD          Z0, Z7, Z7
+	VMOVDQU32       Z7, 896(AX)
+	PREFETCHT1      704(R12)
+	VSHUFI32X4      $0xdd, Z4, Z2, Z2
+	VPANDD          Z0, Z2, Z4
+	VMOVDQU32       Z4, 1152(AX)
+	VPSRLD          $0x04, Z2, Z2
+	VPANDD          Z0, Z2, Z2
+	VMOVDQU32       Z2, 1664(AX)
+	PREFETCHT1      768(R12)
+	VSHUFI32X4      $0xdd, Z6, Z3, Z2
+	VPANDD          Z0, Z2, Z3
+	VMOVDQU32       Z3, 1408(AX)
+	VPSRLD          $0x04, Z2, Z2
+	VPANDD          Z0, Z2, Z2
+	VMOVDQU32       Z2, 1920(AX)
+	PREFETCHT1      832(R12)
+	VSHUFI32X4      $0x88, Z5, Z1, Z2
+	VSHUFI32X4      $0xdd, Z5, Z1, Z1
+	VSHUFI32X4      $0x88, Z13, Z9, Z3
+	VSHUFI32X4      $0xdd, Z13, Z9, Z4
+	VSHUFI32X4      $0x88, Z3, Z2, Z5
+	VPANDD          Z0, Z5, Z6
+	VMOVDQU32       Z6, 192(AX)
+	PREFETCHT1      896(R12)
+	VPSRLD          $0x04, Z5, Z5
+	VPANDD          Z0, Z5, Z5
+	VMOVDQU32       Z5, 704(AX)
+	VSHUFI32X4      $0x88, Z4, Z1, Z5
+	VPANDD          Z0, Z5, Z6
+	VMOVDQU32       Z6, 448(AX)
+	PREFETCHT1      960(R12)
+	VPSRLD          $0x04, Z5, Z5
+	VPANDD          Z0, Z5, Z5
+	VMOVDQU32       Z5, 960(AX)
+	VSHUFI32X4      $0xdd, Z3, Z2, Z2
+	VPANDD          Z0, Z2, Z3
+	VMOVDQU32       Z3, 1216(AX)
 	PREFETCHT1      1024(R12)
-	VMOVDQU32       Z3, 1920(AX)
+	VPSRLD          $0x04, Z2, Z2
+	VPANDD          Z0, Z2, Z2
+	VMOVDQU32       Z2, 1728(AX)
+	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VPANDD          Z0, Z1, Z2
-	VPSRLD          $0x04, Z1, Z1
-	VPANDD          Z0, Z1, Z1
 	VMOVDQU32       Z2, 1472(AX)
 	PREFETCHT1      1088(R12)
+	VPSRLD          $0x04, Z1, Z1
+	VPANDD          Z0, Z1, Z1
 	VMOVDQU32       Z1, 1984(AX)
 	VMOVDQU32       80(BX), Z1
 	VMOVDQU32       80(BX)(SI*1), Z2
@@ -573,130 +566,130 @@ block:
 	VSHUFI32X4      $0x88, Z11, Z7, Z16
 	VSHUFI32X4      $0xdd, Z11, Z7, Z7
 	VSHUFI32X4      $0x88, Z16, Z15, Z11
-	VSHUFI32X4      $0x88, Z7, Z3, Z18
-	VSHUFI32X4      $0xdd, Z16, Z15, Z15
-	VSHUFI32X4      $0xdd, Z7, Z3, Z3
-	VSHUFI32X4      $0x88, Z4, Z2, Z7
-	VSHUFI32X4      $0xdd, Z4, Z2, Z2
-	VSHUFI32X4      $0x88, Z12, Z8, Z4
-	VSHUFI32X4      $0xdd, Z12, Z8, Z8
-	VSHUFI32X4      $0x88, Z4, Z7, Z12
-	VSHUFI32X4      $0x88, Z8, Z2, Z16
-	VSHUFI32X4      $0xdd, Z4, Z7, Z4
-	VSHUFI32X4      $0xdd, Z8, Z2, Z2
-	VSHUFI32X4      $0x88, Z6, Z17, Z7
-	VSHUFI32X4      $0xdd, Z6, Z17, Z6
-	VSHUFI32X4      $0x88, Z14, Z10, Z8
-	VSHUFI32X4      $0xdd, Z14, Z10, Z10
-	VSHUFI32X4      $0x88, Z8, Z7, Z14
-	VSHUFI32X4      $0x88, Z10, Z6, Z17
-	VSHUFI32X4      $0xdd, Z8, Z7, Z7
-	VSHUFI32X4      $0xdd, Z10, Z6, Z6
-	VSHUFI32X4      $0x88, Z5, Z1, Z8
-	VSHUFI32X4      $0xdd, Z5, Z1, Z1
-	VSHUFI32X4      $0x88, Z13, Z9, Z5
-	VSHUFI32X4      $0xdd, Z13, Z9, Z9
-	VSHUFI32X4      $0x88, Z5, Z8, Z10
-	VSHUFI32X4      $0x88, Z9, Z1, Z13
-	VSHUFI32X4      $0xdd, Z5, Z8, Z5
-	VSHUFI32X4      $0xdd, Z9, Z1, Z1
-	VPANDD          Z0, Z11, Z8
-	VPSRLD          $0x04, Z11, Z9
-	VPANDD          Z0, Z9, Z9
-	VMOVDQU32       Z8, 2048(AX)
+	VPANDD          Z0, Z11, Z18
+	VMOVDQU32       Z18, 2048(AX)
 	PREFETCHT1      1152(R12)
-	VMOVDQU32       Z9, 2560(AX)
+	VPSRLD          $0x04, Z11, Z11
+	VPANDD          Z0, Z11, Z11
+	VMOVDQU32       Z11, 2560(AX)
 	PREFETCHT1      1216(R12)
-	VPANDD          Z0, Z12, Z8
-	VPSRLD          $0x04, Z12, Z9
-	VPANDD          Z0, Z9, Z9
-	VMOVDQU32       Z8, 2112(AX)
-	VMOVDQU32       Z9, 2624(AX)
+	VSHUFI32X4      $0x88, Z7, Z3, Z11
+	VPANDD          Z0, Z11, Z18
+	VMOVDQU32       Z18, 2304(AX)
+	VPSRLD          $0x04, Z11, Z11
+	VPANDD          Z0, Z11, Z11
+	VMOVDQU32       Z11, 2816(AX)
 	PREFETCHT1      1280(R12)
-	VPANDD          Z0, Z14, Z8
-	VPSRLD          $0x04, Z14, Z9
-	VPANDD          Z0, Z9, Z9
-	VMOVDQU32       Z8, 2176(AX)
-	VMOVDQU32       Z9, 2688(AX)
+	VSHUFI32X4      $0xdd, Z16, Z15, Z11
+	VPANDD          Z0, Z11, Z15
+	VMOVDQU32       Z15, 3072(AX)
+	VPSRLD          $0x04, Z11, Z11
+	VPANDD          Z0, Z11, Z11
+	VMOVDQU32       Z11, 3584(AX)
 	PREFETCHT1      1344(R12)
-	VPANDD          Z0, Z10, Z8
-	VPSRLD          $0x04, Z10, Z9
-	VPANDD          Z0, Z9, Z9
-	VMOVDQU32       Z8, 2240(AX)
-	VMOVDQU32       Z9, 2752(AX)
-	PREFETCHT1      1408(R12)
-	VPANDD          Z0, Z18, Z8
-	VPSRLD          $0x04, Z18, Z9
-	VPANDD          Z0, Z9, Z9
-	VMOVDQU32       Z8, 2304(AX)
-	PREFETCHT1      1472(R12)
-	VMOVDQU32       Z9, 2816(AX)
-	VPANDD          Z0, Z16, Z8
-	VPSRLD          $0x04, Z16, Z9
-	VPANDD          Z0, Z9, Z9
-	VMOVDQU32       Z8, 2368(AX)
-	PREFETCHT1      1536(R12)
-	VMOVDQU32       Z9, 2880(AX)
-	VPANDD          Z0, Z17, Z8
-	VPSRLD          $0x04, Z17, Z9
-	VPANDD          Z0, Z9, Z9
-	VMOVDQU32       Z8, 2432(AX)
-	PREFETCHT1      1600(R12)
-	VMOVDQU32       Z9, 2944(AX)
-	VPANDD          Z0, Z13, Z8
-	VPSRLD          $0x04, Z13, Z9
-	VPANDD          Z0, Z9, Z9
-	VMOVDQU32       Z8, 2496(AX)
-	PREFETCHT1      1664(R12)
-	VMOVDQU32       Z9, 3008(AX)
-	VPANDD          Z0, Z15, Z8
-	VPSRLD          $0x04, Z15, Z9
-	VPANDD          Z0, Z9, Z9
-	VMOVDQU32       Z8, 3072(AX)
-	PREFETCHT1      1728(R12)
-	VMOVDQU32       Z9, 3584(AX)
-	PREFETCHT1      1792(R12)
-	VPANDD          Z0, Z4, Z8
-	VPSRLD          $0x04, Z4, Z4
-	VPANDD          Z0, Z4, Z4
-	VMOVDQU32       Z8, 3136(AX)
-	VMOVDQU32       Z4, 3648(AX)
-	PREFETCHT1      1856(R12)
-	VPANDD          Z0, Z7, Z4
-	VPSRLD          $0x04, Z7, Z7
-	VPANDD          Z0, Z7, Z7
-	VMOVDQU32       Z4, 3200(AX)
-	VMOVDQU32       Z7, 3712(AX)
-	PREFETCHT1      1920(R12)
-	VPANDD          Z0, Z5, Z4
-	VPSRLD          $0x04, Z5, Z5
-	VPANDD          Z0, Z5, Z5
-	VMOVDQU32       Z4, 3264(AX)
-	VMOVDQU32       Z5, 3776(AX)
-	PREFETCHT1      1984(R12)
-	VPANDD          Z0, Z3, Z4
+	VSHUFI32X4      $0xdd, Z7, Z3, Z3
+	VPANDD          Z0, Z3, Z7
+	VMOVDQU32       Z7, 3328(AX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z0, Z3, Z3
-	VMOVDQU32       Z4, 3328(AX)
-	PREFETCHT1      2048(R12)
 	VMOVDQU32       Z3, 3840(AX)
+	PREFETCHT1      1408(R12)
+	VSHUFI32X4      $0x88, Z4, Z2, Z3
+	VSHUFI32X4      $0xdd, Z4, Z2, Z2
+	VSHUFI32X4      $0x88, Z12, Z8, Z4
+	VSHUFI32X4      $0xdd, Z12, Z8, Z7
+	VSHUFI32X4      $0x88, Z4, Z3, Z8
+	VPANDD          Z0, Z8, Z11
+	VMOVDQU32       Z11, 2112(AX)
+	PREFETCHT1      1472(R12)
+	VPSRLD          $0x04, Z8, Z8
+	VPANDD          Z0, Z8, Z8
+	VMOVDQU32       Z8, 2624(AX)
+	VSHUFI32X4      $0x88, Z7, Z2, Z8
+	VPANDD          Z0, Z8, Z11
+	VMOVDQU32       Z11, 2368(AX)
+	PREFETCHT1      1536(R12)
+	VPSRLD          $0x04, Z8, Z8
+	VPANDD          Z0, Z8, Z8
+	VMOVDQU32       Z8, 2880(AX)
+	VSHUFI32X4      $0xdd, Z4, Z3, Z3
+	VPANDD          Z0, Z3, Z4
+	VMOVDQU32       Z4, 3136(AX)
+	PREFETCHT1      1600(R12)
+	VPSRLD          $0x04, Z3, Z3
+	VPANDD          Z0, Z3, Z3
+	VMOVDQU32       Z3, 3648(AX)
+	VSHUFI32X4      $0xdd, Z7, Z2, Z2
 	VPANDD          Z0, Z2, Z3
+	VMOVDQU32       Z3, 3392(AX)
+	PREFETCHT1      1664(R12)
 	VPSRLD          $0x04, Z2, Z2
 	VPANDD          Z0, Z2, Z2
-	VMOVDQU32       Z3, 3392(AX)
-	PREFETCHT1      2112(R12)
 	VMOVDQU32       Z2, 3904(AX)
-	VPANDD          Z0, Z6, Z2
-	VPSRLD          $0x04, Z6, Z3
-	VPANDD          Z0, Z3, Z3
-	VMOVDQU32       Z2, 3456(AX)
+	VSHUFI32X4      $0x88, Z6, Z17, Z2
+	VSHUFI32X4      $0xdd, Z6, Z17, Z3
+	VSHUFI32X4      $0x88, Z14, Z10, Z4
+	VSHUFI32X4      $0xdd, Z14, Z10, Z6
+	VSHUFI32X4      $0x88, Z4, Z2, Z7
+	VPANDD          Z0, Z7, Z8
+	VMOVDQU32       Z8, 2176(AX)
+	PREFETCHT1      1728(R12)
+	VPSRLD          $0x04, Z7, Z7
+	VPANDD          Z0, Z7, Z7
+	VMOVDQU32       Z7, 2688(AX)
+	PREFETCHT1      1792(R12)
+	VSHUFI32X4      $0x88, Z6, Z3, Z7
+	VPANDD          Z0, Z7, Z8
+	VMOVDQU32       Z8, 2432(AX)
+	VPSRLD          $0x04, Z7, Z7
+	VPANDD          Z0, Z7, Z7
+	VMOVDQU32       Z7, 2944(AX)
+	PREFETCHT1      1856(R12)
+	VSHUFI32X4      $0xdd, Z4, Z2, Z2
+	VPANDD          Z0, Z2, Z4
+	VMOVDQU32       Z4, 3200(AX)
+	VPSRLD          $0x04, Z2, Z2
+	VPANDD          Z0, Z2, Z2
+	VMOVDQU32       Z2, 3712(AX)
+	PREFETCHT1      1920(R12)
+	VSHUFI32X4      $0xdd, Z6, Z3, Z2
+	VPANDD          Z0, Z2, Z3
+	VMOVDQU32       Z3, 3456(AX)
+	VPSRLD          $0x04, Z2, Z2
+	VPANDD          Z0, Z2, Z2
+	VMOVDQU32       Z2, 3968(AX)
+	PREFETCHT1      1984(R12)
+	VSHUFI32X4      $0x88, Z5, Z1, Z2
+	VSHUFI32X4      $0xdd, Z5, Z1, Z1
+	VSHUFI32X4      $0x88, Z13, Z9, Z3
+	VSHUFI32X4      $0xdd, Z13, Z9, Z4
+	VSHUFI32X4      $0x88, Z3, Z2, Z5
+	VPANDD          Z0, Z5, Z6
+	VMOVDQU32       Z6, 2240(AX)
+	PREFETCHT1      2048(R12)
+	VPSRLD          $0x04, Z5, Z5
+	VPANDD          Z0, Z5, Z5
+	VMOVDQU32       Z5, 2752(AX)
+	VSHUFI32X4      $0x88, Z4, Z1, Z5
+	VPANDD          Z0, Z5, Z6
+	VMOVDQU32       Z6, 2496(AX)
+	PREFETCHT1      2112(R12)
+	VPSRLD          $0x04, Z5, Z5
+	VPANDD          Z0, Z5, Z5
+	VMOVDQU32       Z5, 3008(AX)
+	VSHUFI32X4      $0xdd, Z3, Z2, Z2
+	VPANDD          Z0, Z2, Z3
+	VMOVDQU32       Z3, 3264(AX)
 	PREFETCHT1      2176(R12)
-	VMOVDQU32       Z3, 3968(AX)
+	VPSRLD          $0x04, Z2, Z2
+	VPANDD          Z0, Z2, Z2
+	VMOVDQU32       Z2, 3776(AX)
+	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VPANDD          Z0, Z1, Z2
-	VPSRLD          $0x04, Z1, Z1
-	VPANDD          Z0, Z1, Z1
 	VMOVDQU32       Z2, 3520(AX)
 	PREFETCHT1      2240(R12)
+	VPSRLD          $0x04, Z1, Z1
+	VPANDD          Z0, Z1, Z1
 	VMOVDQU32       Z1, 4032(AX)
 	ADDQ            $0x00000090, BX
 	ADDQ            $0x00000090, R8
@@ -711,750 +704,1315 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackQ5K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·unpackQ5K512(SB), $0-56
-	MOVQ codes+0(FP), AX
-	MOVQ scales+8(FP), CX
-	MOVQ mins+16(FP), DX
-	MOVQ src+24(FP), BX
-	MOVQ stride+32(FP), SI
-	LEAQ (SI)(SI*2), DI
-	LEAQ (BX)(SI*4), R8
-	LEAQ (R8)(SI*4), R9
-	LEAQ (R9)(SI*4), R10
-	MOVQ blocks+40(FP), R11
-	MOVQ ahead+48(FP), R12
+DATA dword3f3f3f3f<>+0(SB)/4, $0x3f3f3f3f
+GLOBL dword3f3f3f3f<>(SB), RODATA|NOPTR, $4
+
+DATA dword000000ff<>+0(SB)/4, $0x000000ff
+GLOBL dword000000ff<>(SB), RODATA|NOPTR, $4
+
+DATA dword0f0f0f0f<>+0(SB)/4, $0x0f0f0f0f
+GLOBL dword0f0f0f0f<>(SB), RODATA|NOPTR, $4
+
+DATA dword30303030<>+0(SB)/4, $0x30303030
+GLOBL dword30303030<>(SB), RODATA|NOPTR, $4
+
+// func fusedQ4K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·fusedQ4K512(SB), $0-88
+	MOVQ         scales+8(FP), AX
+	MOVQ         mins+16(FP), CX
+	MOVQ         src+24(FP), DX
+	MOVQ         stride+32(FP), BX
+	LEAQ         (BX)(BX*2), SI
+	LEAQ         (DX)(BX*4), DI
+	LEAQ         (DI)(BX*4), R8
+	LEAQ         (R8)(BX*4), R9
+	MOVQ         blocks+40(FP), R10
+	MOVQ         ahead+48(FP), R11
+	MOVQ         x+56(FP), R12
+	MOVQ         dx+64(FP), R13
+	MOVQ         sums+72(FP), R14
+	MOVQ         acc+0(FP), R15
+	VMOVUPS      (R15), Z0
+	MOVL         $0x0f0f0f0f, R15
+	VPBROADCASTD R15, Z1
 
 block:
-	VBROADCASTI32X4 (BX), Z0
-	VINSERTI32X4    $0x01, (R8), Z0, Z0
-	VINSERTI32X4    $0x02, (R9), Z0, Z0
-	VINSERTI32X4    $0x03, (R10), Z0, Z0
-	VBROADCASTI32X4 (BX)(SI*1), Z1
-	VINSERTI32X4    $0x01, (R8)(SI*1), Z1, Z1
-	VINSERTI32X4    $0x02, (R9)(SI*1), Z1, Z1
-	VINSERTI32X4    $0x03, (R10)(SI*1), Z1, Z1
-	VBROADCASTI32X4 (BX)(SI*2), Z2
-	VINSERTI32X4    $0x01, (R8)(SI*2), Z2, Z2
-	VINSERTI32X4    $0x02, (R9)(SI*2), Z2, Z2
-	VINSERTI32X4    $0x03, (R10)(SI*2), Z2, Z2
-	VBROADCASTI32X4 (BX)(DI*1), Z3
-	VINSERTI32X4    $0x01, (R8)(DI*1), Z3, Z3
-	VINSERTI32X4    $0x02, (R9)(DI*1), Z3, Z3
-	VINSERTI32X4    $0x03, (R10)(DI*1), Z3, Z3
-	VPUNPCKLDQ      Z1, Z0, Z4
-	VPUNPCKHDQ      Z1, Z0, Z0
-	VPUNPCKLDQ      Z3, Z2, Z1
-	VPUNPCKHDQ      Z3, Z2, Z2
-	VPUNPCKLQDQ     Z1, Z4, Z3
-	VPUNPCKHQDQ     Z1, Z4, Z1
-	VPUNPCKLQDQ     Z2, Z0, Z4
-	VPUNPCKHQDQ     Z2, Z0, Z0
-	VPMOVDW         Z3, Y2
-	VCVTPH2PS       Y2, Z5
-	VPSRLD          $0x10, Z3, Z3
-	VPMOVDW         Z3, Y2
-	VCVTPH2PS       Y2, Z2
-	MOVL            $0x000000ff, R13
-	VPBROADCASTD    R13, Z3
-	MOVL            $0x3f3f3f3f, R13
-	VPBROADCASTD    R13, Z6
-	MOVL            $0x0f0f0f0f, R13
-	VPBROADCASTD    R13, Z7
-	MOVL            $0x30303030, R13
-	VPBROADCASTD    R13, Z8
-	VPANDD          Z6, Z1, Z9
-	VPANDD          Z3, Z9, Z10
-	VCVTDQ2PS       Z10, Z10
-	VMULPS          Z5, Z10, Z10
-	VMOVUPS         Z10, (CX)
-	VPSRLD          $0x08, Z9, Z10
-	VPANDD          Z3, Z10, Z10
-	VCVTDQ2PS       Z10, Z10
-	VMULPS          Z5, Z10, Z10
-	VMOVUPS         Z10, 64(CX)
-	VPSRLD          $0x10, Z9, Z10
-	VPANDD          Z3, Z10, Z10
-	VCVTDQ2PS       Z10, Z10
-	VMULPS          Z5, Z10, Z10
-	VMOVUPS         Z10, 128(CX)
-	VPSRLD          $0x18, Z9, Z9
-	VCVTDQ2PS       Z9, Z9
-	VMULPS          Z5, Z9, Z9
-	VMOVUPS         Z9, 192(CX)
-	VPANDD          Z7, Z0, Z9
-	VPSRLD          $0x02, Z1, Z1
-	VPANDD          Z8, Z1, Z1
-	VPORD           Z1, Z9, Z9
-	VPANDD          Z3, Z9, Z1
-	VCVTDQ2PS       Z1, Z1
-	VMULPS          Z5, Z1, Z1
-	VMOVUPS         Z1, 256(CX)
-	VPSRLD          $0x08, Z9, Z1
-	VPANDD          Z3, Z1, Z1
-	VCVTDQ2PS       Z1, Z1
-	VMULPS          Z5, Z1, Z1
-	VMOVUPS         Z1, 320(CX)
-	VPSRLD          $0x10, Z9, Z1
-	VPANDD          Z3, Z1, Z1
-	VCVTDQ2PS       Z1, Z1
-	VMULPS          Z5, Z1, Z1
-	VMOVUPS         Z1, 384(CX)
-	VPSRLD          $0x18, Z9, Z1
-	VCVTDQ2PS       Z1, Z1
-	VMULPS          Z5, Z1, Z1
-	VMOVUPS         Z1, 448(CX)
-	VPANDD          Z6, Z4, Z1
-	VPANDD          Z3, Z1, Z5
-	VCVTDQ2PS       Z5, Z5
-	VMULPS          Z2, Z5, Z5
-	VMOVUPS         Z5, (DX)
-	VPSRLD          $0x08, Z1, Z5
-	VPANDD          Z3, Z5, Z5
-	VCVTDQ2PS       Z5, Z5
-	VMULPS          Z2, Z5, Z5
-	VMOVUPS         Z5, 64(DX)
-	VPSRLD          $0x10, Z1, Z5
-	VPANDD          Z3, Z5, Z5
-	VCVTDQ2PS       Z5, Z5
-	VMULPS          Z2, Z5, Z5
-	VMOVUPS         Z5, 128(DX)
+	VBROADCASTI32X4  (DX), Z2
+	VINSERTI32X4     $0x01, (DI), Z2, Z2
+	VINSERTI32X4     $0x02, (R8), Z2, Z2
+	VINSERTI32X4     $0x03, (R9), Z2, Z2
+	VBROADCASTI32X4  (DX)(BX*1), Z3
+	VINSERTI32X4     $0x01, (DI)(BX*1), Z3, Z3
+	VINSERTI32X4     $0x02, (R8)(BX*1), Z3, Z3
+	VINSERTI32X4     $0x03, (R9)(BX*1), Z3, Z3
+	VBROADCASTI32X4  (DX)(BX*2), Z4
+	VINSERTI32X4     $0x01, (DI)(BX*2), Z4, Z4
+	VINSERTI32X4     $0x02, (R8)(BX*2), Z4, Z4
+	VINSERTI32X4     $0x03, (R9)(BX*2), Z4, Z4
+	VBROADCASTI32X4  (DX)(SI*1), Z5
+	VINSERTI32X4     $0x01, (DI)(SI*1), Z5, Z5
+	VINSERTI32X4     $0x02, (R8)(SI*1), Z5, Z5
+	VINSERTI32X4     $0x03, (R9)(SI*1), Z5, Z5
+	VPUNPCKLDQ       Z3, Z2, Z6
+	VPUNPCKHDQ       Z3, Z2, Z2
+	VPUNPCKLDQ       Z5, Z4, Z3
+	VPUNPCKHDQ       Z5, Z4, Z4
+	VPUNPCKLQDQ      Z3, Z6, Z5
+	VPUNPCKHQDQ      Z3, Z6, Z3
+	VPUNPCKLQDQ      Z4, Z2, Z6
+	VPUNPCKHQDQ      Z4, Z2, Z2
+	VPMOVDW          Z5, Y4
+	VCVTPH2PS        Y4, Z4
+	VPSRLD           $0x10, Z5, Z5
+	VPMOVDW          Z5, Y5
+	VCVTPH2PS        Y5, Z5
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z16
+	VCVTDQ2PS        Z16, Z16
+	VMULPS           Z4, Z16, Z16
+	VMOVUPS          Z16, (AX)
+	VPSRLD           $0x08, Z15, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	VCVTDQ2PS        Z16, Z16
+	VMULPS           Z4, Z16, Z16
+	VMOVUPS          Z16, 64(AX)
+	VPSRLD           $0x10, Z15, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	VCVTDQ2PS        Z16, Z16
+	VMULPS           Z4, Z16, Z16
+	VMOVUPS          Z16, 128(AX)
+	VPSRLD           $0x18, Z15, Z15
+	VCVTDQ2PS        Z15, Z15
+	VMULPS           Z4, Z15, Z15
+	VMOVUPS          Z15, 192(AX)
+	VPSRLD           $0x00, Z2, Z15
+	VPANDD.BCST      dword0f0f0f0f<>+0(SB), Z15, Z15
+	VPSRLD           $0x02, Z3, Z3
+	VPANDD.BCST      dword30303030<>+0(SB), Z3, Z3
+	VPORD            Z3, Z15, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z3
+	VCVTDQ2PS        Z3, Z3
+	VMULPS           Z4, Z3, Z3
+	VMOVUPS          Z3, 256(AX)
+	VPSRLD           $0x08, Z15, Z3
+	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z3
+	VCVTDQ2PS        Z3, Z3
+	VMULPS           Z4, Z3, Z3
+	VMOVUPS          Z3, 320(AX)
+	VPSRLD           $0x10, Z15, Z3
+	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z3
+	VCVTDQ2PS        Z3, Z3
+	VMULPS           Z4, Z3, Z3
+	VMOVUPS          Z3, 384(AX)
+	VPSRLD           $0x18, Z15, Z3
+	VCVTDQ2PS        Z3, Z3
+	VMULPS           Z4, Z3, Z3
+	VMOVUPS          Z3, 448(AX)
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z3
+	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z4
+	VCVTDQ2PS        Z4, Z4
+	VMULPS           Z5, Z4, Z4
+	VMOVUPS          Z4, (CX)
+	VPSRLD           $0x08, Z3, Z4
+	VPANDD.BCST      dword000000ff<>+0(SB), Z4, Z4
+	VCVTDQ2PS        Z4, Z4
+	VMULPS           Z5, Z4, Z4
+	VMOVUPS          Z4, 64(CX)
+	VPSRLD           $0x10, Z3, Z4
+	VPANDD.BCST      dword000000ff<>+0(SB), Z4, Z4
+	VCVTDQ2PS        Z4, Z4
+	VMULPS           Z5, Z4, Z4
+	VMOVUPS          Z4, 128(CX)
+	VPSRLD           $0x18, Z3, Z3
+	VCVTDQ2PS        Z3, Z3
+	VMULPS           Z5, Z3, Z3
+	VMOVUPS          Z3, 192(CX)
+	VPSRLD           $0x04, Z2, Z2
+	VPANDD.BCST      dword0f0f0f0f<>+0(SB), Z2, Z2
+	VPSRLD           $0x02, Z6, Z3
+	VPANDD.BCST      dword30303030<>+0(SB), Z3, Z3
+	VPORD            Z3, Z2, Z2
+	VPANDD.BCST      dword000000ff<>+0(SB), Z2, Z3
+	VCVTDQ2PS        Z3, Z3
+	VMULPS           Z5, Z3, Z3
+	VMOVUPS          Z3, 256(CX)
+	VPSRLD           $0x08, Z2, Z3
+	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z3
+	VCVTDQ2PS        Z3, Z3
+	VMULPS           Z5, Z3, Z3
+	VMOVUPS          Z3, 320(CX)
+	VPSRLD           $0x10, Z2, Z3
+	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z3
+	VCVTDQ2PS        Z3, Z3
+	VMULPS           Z5, Z3, Z3
+	VMOVUPS          Z3, 384(CX)
+	VPSRLD           $0x18, Z2, Z2
+	VCVTDQ2PS        Z2, Z2
+	VMULPS           Z5, Z2, Z2
+	VMOVUPS          Z2, 448(CX)
+	VMOVDQU32        16(DX), Z2
+	VMOVDQU32        16(DX)(BX*1), Z3
+	VMOVDQU32        16(DX)(BX*2), Z4
+	VMOVDQU32        16(DX)(SI*1), Z5
+	VMOVDQU32        16(DI), Z6
+	VMOVDQU32        16(DI)(BX*1), Z15
+	VMOVDQU32        16(DI)(BX*2), Z16
+	VMOVDQU32        16(DI)(SI*1), Z17
+	VMOVDQU32        16(R8), Z18
+	VMOVDQU32        16(R8)(BX*1), Z19
+	VMOVDQU32        16(R8)(BX*2), Z20
+	VMOVDQU32        16(R8)(SI*1), Z21
+	VMOVDQU32        16(R9), Z22
+	VMOVDQU32        16(R9)(BX*1), Z23
+	VMOVDQU32        16(R9)(BX*2), Z24
+	VMOVDQU32        16(R9)(SI*1), Z25
+	VPUNPCKLDQ       Z3, Z2, Z26
+	VPUNPCKHDQ       Z3, Z2, Z2
+	VPUNPCKLDQ       Z5, Z4, Z3
+	VPUNPCKHDQ       Z5, Z4, Z4
+	VPUNPCKLDQ       Z15, Z6, Z5
+	VPUNPCKHDQ       Z15, Z6, Z6
+	VPUNPCKLDQ       Z17, Z16, Z15
+	VPUNPCKHDQ       Z17, Z16, Z16
+	VPUNPCKLDQ       Z19, Z18, Z17
+	VPUNPCKHDQ       Z19, Z18, Z18
+	VPUNPCKLDQ       Z21, Z20, Z19
+	VPUNPCKHDQ       Z21, Z20, Z20
+	VPUNPCKLDQ       Z23, Z22, Z21
+	VPUNPCKHDQ       Z23, Z22, Z22
+	VPUNPCKLDQ       Z25, Z24, Z23
+	VPUNPCKHDQ       Z25, Z24, Z24
+	VPUNPCKLQDQ      Z3, Z26, Z25
+	VPUNPCKHQDQ      Z3, Z26, Z3
+	VPUNPCKLQDQ      Z4, Z2, Z26
+	VPUNPCKHQDQ      Z4, Z2, Z2
+	VPUNPCKLQDQ      Z15, Z5, Z4
+	VPUNPCKHQDQ      Z15, Z5, Z5
+	VPUNPCKLQDQ      Z16, Z6, Z15
+	VPUNPCKHQDQ      Z16, Z6, Z6
+	VPUNPCKLQDQ      Z19, Z17, Z16
+	VPUNPCKHQDQ      Z19, Z17, Z17
+	VPUNPCKLQDQ      Z20, Z18, Z19
+	VPUNPCKHQDQ      Z20, Z18, Z18
+	VPUNPCKLQDQ      Z23, Z21, Z20
+	VPUNPCKHQDQ      Z23, Z21, Z21
+	VPUNPCKLQDQ      Z24, Z22, Z23
+	VPUNPCKHQDQ      Z24, Z22, Z22
+	VSHUFI32X4       $0x88, Z4, Z25, Z24
+	VSHUFI32X4       $0xdd, Z4, Z25, Z4
+	VSHUFI32X4       $0x88, Z20, Z16, Z25
+	VSHUFI32X4       $0xdd, Z20, Z16, Z16
+	VSHUFI32X4       $0x88, Z25, Z24, Z20
+	VPANDD           Z1, Z20, Z27
+	VPXORD           Z7, Z7, Z7
+	VPDPBUSD.BCST    (R12), Z27, Z7
+	PREFETCHT1       (R11)
+	VPSRLD           $0x04, Z20, Z20
+	VPANDD           Z1, Z20, Z20
+	VPXORD           Z8, Z8, Z8
+	VPDPBUSD.BCST    32(R12), Z20, Z8
+	PREFETCHT1       64(R11)
+	VSHUFI32X4       $0x88, Z16, Z4, Z20
+	VPANDD           Z1, Z20, Z27
+	VPDPBUSD.BCST    16(R12), Z27, Z7
+	VPSRLD           $0x04, Z20, Z20
+	VPANDD           Z1, Z20, Z20
+	VPDPBUSD.BCST    48(R12), Z20, Z8
+	PREFETCHT1       128(R11)
+	VSHUFI32X4       $0xdd, Z25, Z24, Z20
+	VPANDD           Z1, Z20, Z24
+	VPXORD           Z9, Z9, Z9
+	VPDPBUSD.BCST    64(R12), Z24, Z9
+	VPSRLD           $0x04, Z20, Z20
+	VPANDD           Z1, Z20, Z20
+	VPXORD           Z10, Z10, Z10
+	VPDPBUSD.BCST    96(R12), Z20, Z10
+	PREFETCHT1       192(R11)
+	VSHUFI32X4       $0xdd, Z16, Z4, Z4
+	VPANDD           Z1, Z4, Z16
+	VPDPBUSD.BCST    80(R12), Z16, Z9
+	VPSRLD           $0x04, Z4, Z4
+	VPANDD           Z1, Z4, Z4
+	VPDPBUSD.BCST    112(R12), Z4, Z10
+	PREFETCHT1       256(R11)
+	VSHUFI32X4       $0x88, Z5, Z3, Z4
+	VSHUFI32X4       $0xdd, Z5, Z3, Z3
+	VSHUFI32X4       $0x88, Z21, Z17, Z5
+	VSHUFI32X4       $0xdd, Z21, Z17, Z16
+	VSHUFI32X4       $0x88, Z5, Z4, Z17
+	VPANDD           Z1, Z17, Z20
+	VPDPBUSD.BCST    4(R12), Z20, Z7
+	PREFETCHT1       320(R11)
+	VPSRLD           $0x04, Z17, Z17
+	VPANDD           Z1, Z17, Z17
+	VPDPBUSD.BCST    36(R12), Z17, Z8
+	VSHUFI32X4       $0x88, Z16, Z3, Z17
+	VPANDD           Z1, Z17, Z20
+	VPDPBUSD.BCST    20(R12), Z20, Z7
+	PREFETCHT1       384(R11)
+	VPSRLD           $0x04, Z17, Z17
+	VPANDD           Z1, Z17, Z17
+	VPDPBUSD.BCST    52(R12), Z17, Z8
+	VSHUFI32X4       $0xdd, Z5, Z4, Z4
+	VPANDD           Z1, Z4, Z5
+	VPDPBUSD.BCST    68(R12), Z5, Z9
+	PREFETCHT1       448(R11)
+	VPSRLD           $0x04, Z4, Z4
+	VPANDD           Z1, Z4, Z4
+	VPDPBUSD.BCST    100(R12), Z4, Z10
+	VSHUFI32X4       $0xdd, Z16, Z3, Z3
+	VPANDD           Z1, Z3, Z4
+	VPDPBUSD.BCST    84(R12), Z4, Z9
+	PREFETCHT1       512(R11)
+	VPSRLD           $0x04, Z3, Z3
+	VPANDD           Z1, Z3, Z3
+	VPDPBUSD.BCST    116(R12), Z3, Z10
+	VSHUFI32X4       $0x88, Z15, Z26, Z3
+	VSHUFI32X4       $0xdd, Z15, Z26, Z4
+	VSHUFI32X4       $0x88, Z23, Z19, Z5
+	VSHUFI32X4       $0xdd, Z23, Z19, Z15
+	VSHUFI32X4       $0x88, Z5, Z3, Z16
+	VPANDD           Z1, Z16, Z17
+	VPDPBUSD.BCST    8(R12), Z17, Z7
+	PREFETCHT1       576(R11)
+	VPSRLD           $0x04, Z16, Z16
+	VPANDD           Z1, Z16, Z16
+	VPDPBUSD.BCST    40(R12), Z16, Z8
+	PREFETCHT1       640(R11)
+	VSHUFI32X4       $0x88, Z15, Z4, Z16
+	VPANDD           Z1, Z16, Z17
+	VPDPBUSD.BCST    24(R12), Z17, Z7
+	VPSRLD           $0x04, Z16, Z16
+	VPANDD           Z1, Z16, Z16
+	VPDPBUSD.BCST    56(R12), Z16, Z8
+	PREFETCHT1       704(R11)
+	VSHUFI32X4       $0xdd, Z5, Z3, Z3
+	VPANDD           Z1, Z3, Z5
+	VPDPBUSD.BCST    72(R12), Z5, Z9
+	VPSRLD           $0x04, Z3, Z3
+	VPANDD           Z1, Z3, Z3
+	VPDPBUSD.BCST    104(R12), Z3, Z10
+	PREFETCHT1       768(R11)
+	VSHUFI32X4       $0xdd, Z15, Z4, Z3
+	VPANDD           Z1, Z3, Z4
+	VPDPBUSD.BCST    88(R12), Z4, Z9
+	VPSRLD           $0x04, Z3, Z3
+	VPANDD           Z1, Z3, Z3
+	VPDPBUSD.BCST    120(R12), Z3, Z10
+	PREFETCHT1       832(R11)
+	VSHUFI32X4       $0x88, Z6, Z2, Z3
+	VSHUFI32X4       $0xdd, Z6, Z2, Z2
+	VSHUFI32X4       $0x88, Z22, Z18, Z4
+	VSHUFI32X4       $0xdd, Z22, Z18, Z5
+	VSHUFI32X4       $0x88, Z4, Z3, Z6
+	VPANDD           Z1, Z6, Z15
+	VPDPBUSD.BCST    12(R12), Z15, Z7
+	PREFETCHT1       896(R11)
+	VPSRLD           $0x04, Z6, Z6
+	VPANDD           Z1, Z6, Z6
+	VPDPBUSD.BCST    44(R12), Z6, Z8
+	VSHUFI32X4       $0x88, Z5, Z2, Z6
+	VPANDD           Z1, Z6, Z15
+	VPDPBUSD.BCST    28(R12), Z15, Z7
+	PREFETCHT1       960(R11)
+	VPSRLD           $0x04, Z6, Z6
+	VPANDD           Z1, Z6, Z6
+	VPDPBUSD.BCST    60(R12), Z6, Z8
+	VSHUFI32X4       $0xdd, Z4, Z3, Z3
+	VPANDD           Z1, Z3, Z4
+	VPDPBUSD.BCST    76(R12), Z4, Z9
+	PREFETCHT1       1024(R11)
+	VPSRLD           $0x04, Z3, Z3
+	VPANDD           Z1, Z3, Z3
+	VPDPBUSD.BCST    108(R12), Z3, Z10
+	VSHUFI32X4       $0xdd, Z5, Z2, Z2
+	VPANDD           Z1, Z2, Z3
+	VPDPBUSD.BCST    92(R12), Z3, Z9
+	PREFETCHT1       1088(R11)
+	VPSRLD           $0x04, Z2, Z2
+	VPANDD           Z1, Z2, Z2
+	VPDPBUSD.BCST    124(R12), Z2, Z10
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           (AX), Z7, Z2
+	VFMADD231PS.BCST (R13), Z2, Z0
+	VBROADCASTSS     (R14), Z2
+	VFNMADD231PS     (CX), Z2, Z0
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           64(AX), Z8, Z2
+	VFMADD231PS.BCST 4(R13), Z2, Z0
+	VBROADCASTSS     4(R14), Z2
+	VFNMADD231PS     64(CX), Z2, Z0
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           128(AX), Z9, Z2
+	VFMADD231PS.BCST 8(R13), Z2, Z0
+	VBROADCASTSS     8(R14), Z2
+	VFNMADD231PS     128(CX), Z2, Z0
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           192(AX), Z10, Z2
+	VFMADD231PS.BCST 12(R13), Z2, Z0
+	VBROADCASTSS     12(R14), Z2
+	VFNMADD231PS     192(CX), Z2, Z0
+	VMOVDQU32        80(DX), Z2
+	VMOVDQU32        80(DX)(BX*1), Z3
+	VMOVDQU32        80(DX)(BX*2), Z4
+	VMOVDQU32        80(DX)(SI*1), Z5
+	VMOVDQU32        80(DI), Z6
+	VMOVDQU32        80(DI)(BX*1), Z15
+	VMOVDQU32        80(DI)(BX*2), Z16
+	VMOVDQU32        80(DI)(SI*1), Z17
+	VMOVDQU32        80(R8), Z18
+	VMOVDQU32        80(R8)(BX*1), Z19
+	VMOVDQU32        80(R8)(BX*2), Z20
+	VMOVDQU32        80(R8)(SI*1), Z21
+	VMOVDQU32        80(R9), Z22
+	VMOVDQU32        80(R9)(BX*1), Z23
+	VMOVDQU32        80(R9)(BX*2), Z24
+	VMOVDQU32        80(R9)(SI*1), Z25
+	VPUNPCKLDQ       Z3, Z2, Z26
+	VPUNPCKHDQ       Z3, Z2, Z2
+	VPUNPCKLDQ       Z5, Z4, Z3
+	VPUNPCKHDQ       Z5, Z4, Z4
+	VPUNPCKLDQ       Z15, Z6, Z5
+	VPUNPCKHDQ       Z15, Z6, Z6
+	VPUNPCKLDQ       Z17, Z16, Z15
+	VPUNPCKHDQ       Z17, Z16, Z16
+	VPUNPCKLDQ       Z19, Z18, Z17
+	VPUNPCKHDQ       Z19, Z18, Z18
+	VPUNPCKLDQ       Z21, Z20, Z19
+	VPUNPCKHDQ       Z21, Z20, Z20
+	VPUNPCKLDQ       Z23, Z22, Z21
+	VPUNPCKHDQ       Z23, Z22, Z22
+	VPUNPCKLDQ       Z25, Z24, Z23
+	VPUNPCKHDQ       Z25, Z24, Z24
+	VPUNPCKLQDQ      Z3, Z26, Z25
+	VPUNPCKHQDQ      Z3, Z26, Z3
+	VPUNPCKLQDQ      Z4, Z2, Z26
+	VPUNPCKHQDQ      Z4, Z2, Z2
+	VPUNPCKLQDQ      Z15, Z5, Z4
+	VPUNPCKHQDQ      Z15, Z5, Z5
+	VPUNPCKLQDQ      Z16, Z6, Z15
+	VPUNPCKHQDQ      Z16, Z6, Z6
+	VPUNPCKLQDQ      Z19, Z17, Z16
+	VPUNPCKHQDQ      Z19, Z17, Z17
+	VPUNPCKLQDQ      Z20, Z18, Z19
+	VPUNPCKHQDQ      Z20, Z18, Z18
+	VPUNPCKLQDQ      Z23, Z21, Z20
+	VPUNPCKHQDQ      Z23, Z21, Z21
+	VPUNPCKLQDQ      Z24, Z22, Z23
+	VPUNPCKHQDQ      Z24, Z22, Z22
+	VSHUFI32X4       $0x88, Z4, Z25, Z24
+	VSHUFI32X4       $0xdd, Z4, Z25, Z4
+	VSHUFI32X4       $0x88, Z20, Z16, Z25
+	VSHUFI32X4       $0xdd, Z20, Z16, Z16
+	VSHUFI32X4       $0x88, Z25, Z24, Z20
+	VPANDD           Z1, Z20, Z27
+	VPXORD           Z11, Z11, Z11
+	VPDPBUSD.BCST    128(R12), Z27, Z11
+	PREFETCHT1       1152(R11)
+	VPSRLD           $0x04, Z20, Z20
+	VPANDD           Z1, Z20, Z20
+	VPXORD           Z12, Z12, Z12
+	VPDPBUSD.BCST    160(R12), Z20, Z12
+	PREFETCHT1       1216(R11)
+	VSHUFI32X4       $0x88, Z16, Z4, Z20
+	VPANDD           Z1, Z20, Z27
+	VPDPBUSD.BCST    144(R12), Z27, Z11
+	VPSRLD           $0x04, Z20, Z20
+	VPANDD           Z1, Z20, Z20
+	VPDPBUSD.BCST    176(R12), Z20, Z12
+	PREFETCHT1       1280(R11)
+	VSHUFI32X4       $0xdd, Z25, Z24, Z20
+	VPANDD           Z1, Z20, Z24
+	VPXORD           Z13, Z13, Z13
+	VPDPBUSD.BCST    192(R12), Z24, Z13
+	VPSRLD           $0x04, Z20, Z20
+	VPANDD           Z1, Z20, Z20
+	VPXORD           Z14, Z14, Z14
+	VPDPBUSD.BCST    224(R12), Z20, Z14
+	PREFETCHT1       1344(R11)
+	VSHUFI32X4       $0xdd, Z16, Z4, Z4
+	VPANDD           Z1, Z4, Z16
+	VPDPBUSD.BCST    208(R12), Z16, Z13
+	VPSRLD           $0x04, Z4, Z4
+	VPANDD           Z1, Z4, Z4
+	VPDPBUSD.BCST    240(R12), Z4, Z14
+	PREFETCHT1       1408(R11)
+	VSHUFI32X4       $0x88, Z5, Z3, Z4
+	VSHUFI32X4       $0xdd, Z5, Z3, Z3
+	VSHUFI32X4       $0x88, Z21, Z17, Z5
+	VSHUFI32X4       $0xdd, Z21, Z17, Z16
+	VSHUFI32X4       $0x88, Z5, Z4, Z17
+	VPANDD           Z1, Z17, Z20
+	VPDPBUSD.BCST    132(R12), Z20, Z11
+	PREFETCHT1       1472(R11)
+	VPSRLD           $0x04, Z17, Z17
+	VPANDD           Z1, Z17, Z17
+	VPDPBUSD.BCST    164(R12), Z17, Z12
+	VSHUFI32X4       $0x88, Z16, Z3, Z17
+	VPANDD           Z1, Z17, Z20
+	VPDPBUSD.BCST    148(R12), Z20, Z11
+	PREFETCHT1       1536(R11)
+	VPSRLD           $0x04, Z17, Z17
+	VPANDD           Z1, Z17, Z17
+	VPDPBUSD.BCST    180(R12), Z17, Z12
+	VSHUFI32X4       $0xdd, Z5, Z4, Z4
+	VPANDD           Z1, Z4, Z5
+	VPDPBUSD.BCST    196(R12), Z5, Z13
+	PREFETCHT1       1600(R11)
+	VPSRLD           $0x04, Z4, Z4
+	VPANDD           Z1, Z4, Z4
+	VPDPBUSD.BCST    228(R12), Z4, Z14
+	VSHUFI32X4       $0xdd, Z16, Z3, Z3
+	VPANDD           Z1, Z3, Z4
+	VPDPBUSD.BCST    212(R12), Z4, Z13
+	PREFETCHT1       1664(R11)
+	VPSRLD           $0x04, Z3, Z3
+	VPANDD           Z1, Z3, Z3
+	VPDPBUSD.BCST    244(R12), Z3, Z14
+	VSHUFI32X4       $0x88, Z15, Z26, Z3
+	VSHUFI32X4       $0xdd, Z15, Z26, Z4
+	VSHUFI32X4       $0x88, Z23, Z19, Z5
+	VSHUFI32X4       $0xdd, Z23, Z19, Z15
+	VSHUFI32X4       $0x88, Z5, Z3, Z16
+	VPANDD           Z1, Z16, Z17
+	VPDPBUSD.BCST    136(R12), Z17, Z11
+	PREFETCHT1       1728(R11)
+	VPSRLD           $0x04, Z16, Z16
+	VPANDD           Z1, Z16, Z16
+	VPDPBUSD.BCST    168(R12), Z16, Z12
+	PREFETCHT1       1792(R11)
+	VSHUFI32X4       $0x88, Z15, Z4, Z16
+	VPANDD           Z1, Z16, Z17
+	VPDPBUSD.BCST    152(R12), Z17, Z11
+	VPSRLD           $0x04, Z16, Z16
+	VPANDD           Z1, Z16, Z16
+	VPDPBUSD.BCST    184(R12), Z16, Z12
+	PREFETCHT1       1856(R11)
+	VSHUFI32X4       $0xdd, Z5, Z3, Z3
+	VPANDD           Z1, Z3, Z5
+	VPDPBUSD.BCST    200(R12), Z5, Z13
+	VPSRLD           $0x04, Z3, Z3
+	VPANDD           Z1, Z3, Z3
+	VPDPBUSD.BCST    232(R12), Z3, Z14
+	PREFETCHT1       1920(R11)
+	VSHUFI32X4       $0xdd, Z15, Z4, Z3
+	VPANDD           Z1, Z3, Z4
+	VPDPBUSD.BCST    216(R12), Z4, Z13
+	VPSRLD           $0x04, Z3, Z3
+	VPANDD           Z1, Z3, Z3
+	VPDPBUSD.BCST    248(R12), Z3, Z14
+	PREFETCHT1       1984(R11)
+	VSHUFI32X4       $0x88, Z6, Z2, Z3
+	VSHUFI32X4       $0xdd, Z6, Z2, Z2
+	VSHUFI32X4       $0x88, Z22, Z18, Z4
+	VSHUFI32X4       $0xdd, Z22, Z18, Z5
+	VSHUFI32X4       $0x88, Z4, Z3, Z6
+	VPANDD           Z1, Z6, Z15
+	VPDPBUSD.BCST    140(R12), Z15, Z11
+	PREFETCHT1       2048(R11)
+	VPSRLD           $0x04, Z6, Z6
+	VPANDD           Z1, Z6, Z6
+	VPDPBUSD.BCST    172(R12), Z6, Z12
+	VSHUFI32X4       $0x88, Z5, Z2, Z6
+	VPANDD           Z1, Z6, Z15
+	VPDPBUSD.BCST    156(R12), Z15, Z11
+	PREFETCHT1       2112(R11)
+	VPSRLD           $0x04, Z6, Z6
+	VPANDD           Z1, Z6, Z6
+	VPDPBUSD.BCST    188(R12), Z6, Z12
+	VSHUFI32X4       $0xdd, Z4, Z3, Z3
+	VPANDD           Z1, Z3, Z4
+	VPDPBUSD.BCST    204(R12), Z4, Z13
+	PREFETCHT1       2176(R11)
+	VPSRLD           $0x04, Z3, Z3
+	VPANDD           Z1, Z3, Z3
+	VPDPBUSD.BCST    236(R12), Z3, Z14
+	VSHUFI32X4       $0xdd, Z5, Z2, Z2
+	VPANDD           Z1, Z2, Z3
+	VPDPBUSD.BCST    220(R12), Z3, Z13
+	PREFETCHT1       2240(R11)
+	VPSRLD           $0x04, Z2, Z2
+	VPANDD           Z1, Z2, Z2
+	VPDPBUSD.BCST    252(R12), Z2, Z14
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           256(AX), Z11, Z2
+	VFMADD231PS.BCST 16(R13), Z2, Z0
+	VBROADCASTSS     16(R14), Z2
+	VFNMADD231PS     256(CX), Z2, Z0
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           320(AX), Z12, Z2
+	VFMADD231PS.BCST 20(R13), Z2, Z0
+	VBROADCASTSS     20(R14), Z2
+	VFNMADD231PS     320(CX), Z2, Z0
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           384(AX), Z13, Z2
+	VFMADD231PS.BCST 24(R13), Z2, Z0
+	VBROADCASTSS     24(R14), Z2
+	VFNMADD231PS     384(CX), Z2, Z0
+	VCVTDQ2PS        Z14, Z14
+	VMULPS           448(AX), Z14, Z2
+	VFMADD231PS.BCST 28(R13), Z2, Z0
+	VBROADCASTSS     28(R14), Z2
+	VFNMADD231PS     448(CX), Z2, Z0
+	ADDQ             $0x00000090, DX
+	ADDQ             $0x00000090, DI
+	ADDQ             $0x00000090, R8
+	ADDQ             $0x00000090, R9
+	ADDQ             $0x00000900, R11
+	ADDQ             $0x00000100, R12
+	ADDQ             $0x00000020, R13
+	ADDQ             $0x00000020, R14
+	DECQ             R10
+	JNZ              block
+	MOVQ             acc+0(FP), AX
+	VMOVUPS          Z0, (AX)
+	VZEROUPPER
+	RET
+
+// func unpackQ5K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·unpackQ5K512(SB), $512-56
+	MOVQ         codes+0(FP), AX
+	MOVQ         scales+8(FP), CX
+	MOVQ         mins+16(FP), DX
+	MOVQ         src+24(FP), BX
+	MOVQ         stride+32(FP), SI
+	LEAQ         (SI)(SI*2), DI
+	LEAQ         (BX)(SI*4), R8
+	LEAQ         (R8)(SI*4), R9
+	LEAQ         (R9)(SI*4), R10
+	MOVQ         blocks+40(FP), R11
+	MOVQ         ahead+48(FP), R12
+	MOVL         $0x0f0f0f0f, R13
+	VPBROADCASTD R13, Z0
+
+block:
+	VBROADCASTI32X4 (BX), Z1
+	VINSERTI32X4    $0x01, (R8), Z1, Z1
+	VINSERTI32X4    $0x02, (R9), Z1, Z1
+	VINSERTI32X4    $0x03, (R10), Z1, Z1
+	VBROADCASTI32X4 (BX)(SI*1), Z2
+	VINSERTI32X4    $0x01, (R8)(SI*1), Z2, Z2
+	VINSERTI32X4    $0x02, (R9)(SI*1), Z2, Z2
+	VINSERTI32X4    $0x03, (R10)(SI*1), Z2, Z2
+	VBROADCASTI32X4 (BX)(SI*2), Z3
+	VINSERTI32X4    $0x01, (R8)(SI*2), Z3, Z3
+	VINSERTI32X4    $0x02, (R9)(SI*2), Z3, Z3
+	VINSERTI32X4    $0x03, (R10)(SI*2), Z3, Z3
+	VBROADCASTI32X4 (BX)(DI*1), Z4
+	VINSERTI32X4    $0x01, (R8)(DI*1), Z4, Z4
+	VINSERTI32X4    $0x02, (R9)(DI*1), Z4, Z4
+	VINSERTI32X4    $0x03, (R10)(DI*1), Z4, Z4
+	VPUNPCKLDQ      Z2, Z1, Z5
+	VPUNPCKHDQ      Z2, Z1, Z1
+	VPUNPCKLDQ      Z4, Z3, Z2
+	VPUNPCKHDQ      Z4, Z3, Z3
+	VPUNPCKLQDQ     Z2, Z5, Z4
+	VPUNPCKHQDQ     Z2, Z5, Z2
+	VPUNPCKLQDQ     Z3, Z1, Z5
+	VPUNPCKHQDQ     Z3, Z1, Z1
+	VPMOVDW         Z4, Y3
+	VCVTPH2PS       Y3, Z3
+	VPSRLD          $0x10, Z4, Z4
+	VPMOVDW         Z4, Y4
+	VCVTPH2PS       Y4, Z4
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z7
+	VCVTDQ2PS       Z7, Z7
+	VMULPS          Z3, Z7, Z7
+	VMOVUPS         Z7, (CX)
+	VPSRLD          $0x08, Z6, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	VCVTDQ2PS       Z7, Z7
+	VMULPS          Z3, Z7, Z7
+	VMOVUPS         Z7, 64(CX)
+	VPSRLD          $0x10, Z6, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	VCVTDQ2PS       Z7, Z7
+	VMULPS          Z3, Z7, Z7
+	VMOVUPS         Z7, 128(CX)
+	VPSRLD          $0x18, Z6, Z6
+	VCVTDQ2PS       Z6, Z6
+	VMULPS          Z3, Z6, Z6
+	VMOVUPS         Z6, 192(CX)
+	VPSRLD          $0x00, Z1, Z6
+	VPANDD.BCST     dword0f0f0f0f<>+0(SB), Z6, Z6
+	VPSRLD          $0x02, Z2, Z2
+	VPANDD.BCST     dword30303030<>+0(SB), Z2, Z2
+	VPORD           Z2, Z6, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z2
+	VCVTDQ2PS       Z2, Z2
+	VMULPS          Z3, Z2, Z2
+	VMOVUPS         Z2, 256(CX)
+	VPSRLD          $0x08, Z6, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	VCVTDQ2PS       Z2, Z2
+	VMULPS          Z3, Z2, Z2
+	VMOVUPS         Z2, 320(CX)
+	VPSRLD          $0x10, Z6, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	VCVTDQ2PS       Z2, Z2
+	VMULPS          Z3, Z2, Z2
+	VMOVUPS         Z2, 384(CX)
+	VPSRLD          $0x18, Z6, Z2
+	VCVTDQ2PS       Z2, Z2
+	VMULPS          Z3, Z2, Z2
+	VMOVUPS         Z2, 448(CX)
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z3
+	VCVTDQ2PS       Z3, Z3
+	VMULPS          Z4, Z3, Z3
+	VMOVUPS         Z3, (DX)
+	VPSRLD          $0x08, Z2, Z3
+	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z3
+	VCVTDQ2PS       Z3, Z3
+	VMULPS          Z4, Z3, Z3
+	VMOVUPS         Z3, 64(DX)
+	VPSRLD          $0x10, Z2, Z3
+	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z3
+	VCVTDQ2PS       Z3, Z3
+	VMULPS          Z4, Z3, Z3
+	VMOVUPS         Z3, 128(DX)
+	VPSRLD          $0x18, Z2, Z2
+	VCVTDQ2PS       Z2, Z2
+	VMULPS          Z4, Z2, Z2
+	VMOVUPS         Z2, 192(DX)
+	VPSRLD          $0x04, Z1, Z1
+	VPANDD.BCST     dword0f0f0f0f<>+0(SB), Z1, Z1
+	VPSRLD          $0x02, Z5, Z2
+	VPANDD.BCST     dword30303030<>+0(SB), Z2, Z2
+	VPORD           Z2, Z1, Z1
+	VPANDD.BCST     dword000000ff<>+0(SB), Z1, Z2
+	VCVTDQ2PS       Z2, Z2
+	VMULPS          Z4, Z2, Z2
+	VMOVUPS         Z2, 256(DX)
+	VPSRLD          $0x08, Z1, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	VCVTDQ2PS       Z2, Z2
+	VMULPS          Z4, Z2, Z2
+	VMOVUPS         Z2, 320(DX)
+	VPSRLD          $0x10, Z1, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	VCVTDQ2PS       Z2, Z2
+	VMULPS          Z4, Z2, Z2
+	VMOVUPS         Z2, 384(DX)
 	VPSRLD          $0x18, Z1, Z1
 	VCVTDQ2PS       Z1, Z1
-	VMULPS          Z2, Z1, Z1
-	VMOVUPS         Z1, 192(DX)
-	VPSRLD          $0x04, Z0, Z0
-	VPANDD          Z7, Z0, Z0
-	VPSRLD          $0x02, Z4, Z1
-	VPANDD          Z8, Z1, Z1
-	VPORD           Z1, Z0, Z0
-	VPANDD          Z3, Z0, Z1
-	VCVTDQ2PS       Z1, Z1
-	VMULPS          Z2, Z1, Z1
-	VMOVUPS         Z1, 256(DX)
-	VPSRLD          $0x08, Z0, Z1
-	VPANDD          Z3, Z1, Z1
-	VCVTDQ2PS       Z1, Z1
-	VMULPS          Z2, Z1, Z1
-	VMOVUPS         Z1, 320(DX)
-	VPSRLD          $0x10, Z0, Z1
-	VPANDD          Z3, Z1, Z1
-	VCVTDQ2PS       Z1, Z1
-	VMULPS          Z2, Z1, Z1
-	VMOVUPS         Z1, 384(DX)
-	VPSRLD          $0x18, Z0, Z0
-	VCVTDQ2PS       Z0, Z0
-	VMULPS          Z2, Z0, Z0
-	VMOVUPS         Z0, 448(DX)
-	MOVL            $0x0f0f0f0f, R13
-	VPBROADCASTD    R13, Z0
-	MOVL            $0x1f1f1f1f, R13
-	VPBROADCASTD    R13, Z1
-	VMOVDQU32       16(BX), Z2
-	VMOVDQU32       16(BX)(SI*1), Z3
-	VMOVDQU32       16(BX)(SI*2), Z4
-	VMOVDQU32       16(BX)(DI*1), Z5
-	VMOVDQU32       16(R8), Z6
-	VMOVDQU32       16(R8)(SI*1), Z7
-	VMOVDQU32       16(R8)(SI*2), Z8
-	VMOVDQU32       16(R8)(DI*1), Z9
-	VMOVDQU32       16(R9), Z10
-	VMOVDQU32       16(R9)(SI*1), Z11
-	VMOVDQU32       16(R9)(SI*2), Z12
-	VMOVDQU32       16(R9)(DI*1), Z13
-	VMOVDQU32       16(R10), Z14
-	VMOVDQU32       16(R10)(SI*1), Z15
-	VMOVDQU32       16(R10)(SI*2), Z16
-	VMOVDQU32       16(R10)(DI*1), Z17
-	VPUNPCKLDQ      Z3, Z2, Z18
-	VPUNPCKHDQ      Z3, Z2, Z2
-	VPUNPCKLDQ      Z5, Z4, Z3
-	VPUNPCKHDQ      Z5, Z4, Z4
-	VPUNPCKLDQ      Z7, Z6, Z5
-	VPUNPCKHDQ      Z7, Z6, Z6
-	VPUNPCKLDQ      Z9, Z8, Z7
-	VPUNPCKHDQ      Z9, Z8, Z8
-	VPUNPCKLDQ      Z11, Z10, Z9
-	VPUNPCKHDQ      Z11, Z10, Z10
-	VPUNPCKLDQ      Z13, Z12, Z11
-	VPUNPCKHDQ      Z13, Z12, Z12
-	VPUNPCKLDQ      Z15, Z14, Z13
-	VPUNPCKHDQ      Z15, Z14, Z14
-	VPUNPCKLDQ      Z17, Z16, Z15
-	VPUNPCKHDQ      Z17, Z16, Z16
-	VPUNPCKLQDQ     Z3, Z18, Z17
-	VPUNPCKHQDQ     Z3, Z18, Z3
-	VPUNPCKLQDQ     Z4, Z2, Z18
-	VPUNPCKHQDQ     Z4, Z2, Z2
-	VPUNPCKLQDQ     Z7, Z5, Z4
+	VMULPS          Z4, Z1, Z1
+	VMOVUPS         Z1, 448(DX)
+	VMOVDQU32       16(BX), Z1
+	VMOVDQU32       16(BX)(SI*1), Z2
+	VMOVDQU32       16(BX)(SI*2), Z3
+	VMOVDQU32       16(BX)(DI*1), Z4
+	VMOVDQU32       16(R8), Z5
+	VMOVDQU32       16(R8)(SI*1), Z6
+	VMOVDQU32       16(R8)(SI*2), Z7
+	VMOVDQU32       16(R8)(DI*1), Z8
+	VMOVDQU32       16(R9), Z9
+	VMOVDQU32       16(R9)(SI*1), Z10
+	VMOVDQU32       16(R9)(SI*2), Z11
+	VMOVDQU32       16(R9)(DI*1), Z12
+	VMOVDQU32       16(R10), Z13
+	VMOVDQU32       16(R10)(SI*1), Z14
+	VMOVDQU32       16(R10)(SI*2), Z15
+	VMOVDQU32       16(R10)(DI*1), Z16
+	VPUNPCKLDQ      Z2, Z1, Z17
+	VPUNPCKHDQ      Z2, Z1, Z1
+	VPUNPCKLDQ      Z4, Z3, Z2
+	VPUNPCKHDQ      Z4, Z3, Z3
+	VPUNPCKLDQ      Z6, Z5, Z4
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLDQ      Z10, Z9, Z8
+	VPUNPCKHDQ      Z10, Z9, Z9
+	VPUNPCKLDQ      Z12, Z11, Z10
+	VPUNPCKHDQ      Z12, Z11, Z11
+	VPUNPCKLDQ      Z14, Z13, Z12
+	VPUNPCKHDQ      Z14, Z13, Z13
+	VPUNPCKLDQ      Z16, Z15, Z14
+	VPUNPCKHDQ      Z16, Z15, Z15
+	VPUNPCKLQDQ     Z2, Z17, Z16
+	VPUNPCKHQDQ     Z2, Z17, Z2
+	VPUNPCKLQDQ     Z3, Z1, Z17
+	VPUNPCKHQDQ     Z3, Z1, Z1
+	VPUNPCKLQDQ     Z6, Z4, Z3
+	VPUNPCKHQDQ     Z6, Z4, Z4
+	VPUNPCKLQDQ     Z7, Z5, Z6
 	VPUNPCKHQDQ     Z7, Z5, Z5
-	VPUNPCKLQDQ     Z8, Z6, Z7
-	VPUNPCKHQDQ     Z8, Z6, Z6
-	VPUNPCKLQDQ     Z11, Z9, Z8
+	VPUNPCKLQDQ     Z10, Z8, Z7
+	VPUNPCKHQDQ     Z10, Z8, Z8
+	VPUNPCKLQDQ     Z11, Z9, Z10
 	VPUNPCKHQDQ     Z11, Z9, Z9
-	VPUNPCKLQDQ     Z12, Z10, Z11
-	VPUNPCKHQDQ     Z12, Z10, Z10
-	VPUNPCKLQDQ     Z15, Z13, Z12
+	VPUNPCKLQDQ     Z14, Z12, Z11
+	VPUNPCKHQDQ     Z14, Z12, Z12
+	VPUNPCKLQDQ     Z15, Z13, Z14
 	VPUNPCKHQDQ     Z15, Z13, Z13
-	VPUNPCKLQDQ     Z16, Z14, Z15
-	VPUNPCKHQDQ     Z16, Z14, Z14
-	VSHUFI32X4      $0x88, Z4, Z17, Z16
-	VSHUFI32X4      $0xdd, Z4, Z17, Z4
-	VSHUFI32X4      $0x88, Z12, Z8, Z17
-	VSHUFI32X4      $0xdd, Z12, Z8, Z8
-	VSHUFI32X4      $0x88, Z17, Z16, Z12
-	VSHUFI32X4      $0x88, Z8, Z4, Z19
-	VSHUFI32X4      $0xdd, Z17, Z16, Z16
-	VSHUFI32X4      $0xdd, Z8, Z4, Z4
-	VSHUFI32X4      $0x88, Z5, Z3, Z8
-	VSHUFI32X4      $0xdd, Z5, Z3, Z3
-	VSHUFI32X4      $0x88, Z13, Z9, Z5
-	VSHUFI32X4      $0xdd, Z13, Z9, Z9
-	VSHUFI32X4      $0x88, Z5, Z8, Z13
-	VSHUFI32X4      $0x88, Z9, Z3, Z17
-	VSHUFI32X4      $0xdd, Z5, Z8, Z5
-	VSHUFI32X4      $0xdd, Z9, Z3, Z3
-	VSHUFI32X4      $0x88, Z7, Z18, Z8
-	VSHUFI32X4      $0xdd, Z7, Z18, Z7
-	VSHUFI32X4      $0x88, Z15, Z11, Z9
-	VSHUFI32X4      $0xdd, Z15, Z11, Z11
-	VSHUFI32X4      $0x88, Z9, Z8, Z15
-	VSHUFI32X4      $0x88, Z11, Z7, Z18
-	VSHUFI32X4      $0xdd, Z9, Z8, Z8
+	VSHUFI32X4      $0x88, Z3, Z16, Z15
+	VSHUFI32X4      $0xdd, Z3, Z16, Z3
+	VSHUFI32X4      $0x88, Z11, Z7, Z16
 	VSHUFI32X4      $0xdd, Z11, Z7, Z7
-	VSHUFI32X4      $0x88, Z6, Z2, Z9
-	VSHUFI32X4      $0xdd, Z6, Z2, Z2
-	VSHUFI32X4      $0x88, Z14, Z10, Z6
-	VSHUFI32X4      $0xdd, Z14, Z10, Z10
-	VSHUFI32X4      $0x88, Z6, Z9, Z11
-	VSHUFI32X4      $0x88, Z10, Z2, Z14
-	VSHUFI32X4      $0xdd, Z6, Z9, Z6
-	VSHUFI32X4      $0xdd, Z10, Z2, Z2
-	VMOVDQA32       Z16, Z9
-	VPSLLD          $0x04, Z12, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, (AX)
+	VSHUFI32X4      $0x88, Z16, Z15, Z11
+	VMOVDQU32       Z11, (SP)
+	VSHUFI32X4      $0x88, Z7, Z3, Z11
+	VMOVDQU32       Z11, 256(SP)
+	VSHUFI32X4      $0xdd, Z16, Z15, Z11
+	VMOVDQA32       Z11, Z15
+	VPSLLD          $0x04, (SP), Z16
+	VPTERNLOGD      $0xe4, Z0, Z16, Z15
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z15, Z15
+	VMOVDQU32       Z15, (AX)
 	PREFETCHT1      (R12)
-	VPSRLD          $0x04, Z16, Z9
-	VPSLLD          $0x03, Z12, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 512(AX)
+	VPSRLD          $0x04, Z11, Z11
+	VPSLLD          $0x03, (SP), Z15
+	VPTERNLOGD      $0xe4, Z0, Z15, Z11
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 512(AX)
 	PREFETCHT1      64(R12)
-	VMOVDQA32       Z5, Z9
-	VPSLLD          $0x04, Z13, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 64(AX)
+	VSHUFI32X4      $0xdd, Z7, Z3, Z3
+	VMOVDQA32       Z3, Z7
+	VPSLLD          $0x04, 256(SP), Z11
+	VPTERNLOGD      $0xe4, Z0, Z11, Z7
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 256(AX)
 	PREFETCHT1      128(R12)
-	VPSRLD          $0x04, Z5, Z5
-	VPSLLD          $0x03, Z13, Z9
-	VPTERNLOGD      $0xe4, Z0, Z9, Z5
-	VPANDD          Z1, Z5, Z5
-	VMOVDQU32       Z5, 576(AX)
-	VMOVDQA32       Z8, Z5
-	VPSLLD          $0x04, Z15, Z9
-	VPTERNLOGD      $0xe4, Z0, Z9, Z5
-	VPANDD          Z1, Z5, Z5
-	VMOVDQU32       Z5, 128(AX)
+	VPSRLD          $0x04, Z3, Z3
+	VPSLLD          $0x03, 256(SP), Z7
+	VPTERNLOGD      $0xe4, Z0, Z7, Z3
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 768(AX)
+	VSHUFI32X4      $0x88, Z4, Z2, Z3
+	VSHUFI32X4      $0xdd, Z4, Z2, Z2
+	VSHUFI32X4      $0x88, Z12, Z8, Z4
+	VSHUFI32X4      $0xdd, Z12, Z8, Z7
+	VSHUFI32X4      $0x88, Z4, Z3, Z8
+	VMOVDQU32       Z8, 64(SP)
+	VSHUFI32X4      $0x88, Z7, Z2, Z8
+	VMOVDQU32       Z8, 320(SP)
+	VSHUFI32X4      $0xdd, Z4, Z3, Z3
+	VMOVDQA32       Z3, Z4
+	VPSLLD          $0x04, 64(SP), Z8
+	VPTERNLOGD      $0xe4, Z0, Z8, Z4
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
+	VMOVDQU32       Z4, 64(AX)
 	PREFETCHT1      192(R12)
-	VPSRLD          $0x04, Z8, Z5
-	VPSLLD          $0x03, Z15, Z8
-	VPTERNLOGD      $0xe4, Z0, Z8, Z5
-	VPANDD          Z1, Z5, Z5
-	VMOVDQU32       Z5, 640(AX)
+	VPSRLD          $0x04, Z3, Z3
+	VPSLLD          $0x03, 64(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z3
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 576(AX)
 	PREFETCHT1      256(R12)
-	VMOVDQA32       Z6, Z5
-	VPSLLD          $0x04, Z11, Z8
-	VPTERNLOGD      $0xe4, Z0, Z8, Z5
-	VPANDD          Z1, Z5, Z5
-	VMOVDQU32       Z5, 192(AX)
-	VPSRLD          $0x04, Z6, Z5
-	VPSLLD          $0x03, Z11, Z6
-	VPTERNLOGD      $0xe4, Z0, Z6, Z5
-	VPANDD          Z1, Z5, Z5
-	VMOVDQU32       Z5, 704(AX)
+	VSHUFI32X4      $0xdd, Z7, Z2, Z2
+	VMOVDQA32       Z2, Z3
+	VPSLLD          $0x04, 320(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z3
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 320(AX)
+	VPSRLD          $0x04, Z2, Z2
+	VPSLLD          $0x03, 320(SP), Z3
+	VPTERNLOGD      $0xe4, Z0, Z3, Z2
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 832(AX)
 	PREFETCHT1      320(R12)
-	VMOVDQA32       Z4, Z5
-	VPSLLD          $0x04, Z19, Z6
-	VPTERNLOGD      $0xe4, Z0, Z6, Z5
-	VPANDD          Z1, Z5, Z5
-	VMOVDQU32       Z5, 256(AX)
+	VSHUFI32X4      $0x88, Z6, Z17, Z2
+	VSHUFI32X4      $0xdd, Z6, Z17, Z3
+	VSHUFI32X4      $0x88, Z14, Z10, Z4
+	VSHUFI32X4      $0xdd, Z14, Z10, Z6
+	VSHUFI32X4      $0x88, Z4, Z2, Z7
+	VMOVDQU32       Z7, 128(SP)
+	VSHUFI32X4      $0x88, Z6, Z3, Z7
+	VMOVDQU32       Z7, 384(SP)
+	VSHUFI32X4      $0xdd, Z4, Z2, Z2
+	VMOVDQA32       Z2, Z4
+	VPSLLD          $0x04, 128(SP), Z7
+	VPTERNLOGD      $0xe4, Z0, Z7, Z4
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
+	VMOVDQU32       Z4, 128(AX)
 	PREFETCHT1      384(R12)
-	VPSRLD          $0x04, Z4, Z4
-	VPSLLD          $0x03, Z19, Z5
-	VPTERNLOGD      $0xe4, Z0, Z5, Z4
-	VPANDD          Z1, Z4, Z4
-	VMOVDQU32       Z4, 768(AX)
-	VMOVDQA32       Z3, Z4
-	VPSLLD          $0x04, Z17, Z5
-	VPTERNLOGD      $0xe4, Z0, Z5, Z4
-	VPANDD          Z1, Z4, Z4
-	VMOVDQU32       Z4, 320(AX)
-	PREFETCHT1      448(R12)
-	VPSRLD          $0x04, Z3, Z3
-	VPSLLD          $0x03, Z17, Z4
+	VPSRLD          $0x04, Z2, Z2
+	VPSLLD          $0x03, 128(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z2
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 640(AX)
+	VSHUFI32X4      $0xdd, Z6, Z3, Z2
+	VMOVDQA32       Z2, Z3
+	VPSLLD          $0x04, 384(SP), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
-	VPANDD          Z1, Z3, Z3
-	VMOVDQU32       Z3, 832(AX)
-	PREFETCHT1      512(R12)
-	VMOVDQA32       Z7, Z3
-	VPSLLD          $0x04, Z18, Z4
-	VPTERNLOGD      $0xe4, Z0, Z4, Z3
-	VPANDD          Z1, Z3, Z3
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 384(AX)
-	VPSRLD          $0x04, Z7, Z3
-	VPSLLD          $0x03, Z18, Z4
-	VPTERNLOGD      $0xe4, Z0, Z4, Z3
-	VPANDD          Z1, Z3, Z3
-	VMOVDQU32       Z3, 896(AX)
+	PREFETCHT1      448(R12)
+	VPSRLD          $0x04, Z2, Z2
+	VPSLLD          $0x03, 384(SP), Z3
+	VPTERNLOGD      $0xe4, Z0, Z3, Z2
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 896(AX)
+	PREFETCHT1      512(R12)
+	VSHUFI32X4      $0x88, Z5, Z1, Z2
+	VSHUFI32X4      $0xdd, Z5, Z1, Z1
+	VSHUFI32X4      $0x88, Z13, Z9, Z3
+	VSHUFI32X4      $0xdd, Z13, Z9, Z4
+	VSHUFI32X4      $0x88, Z3, Z2, Z5
+	VMOVDQU32       Z5, 192(SP)
+	VSHUFI32X4      $0x88, Z4, Z1, Z5
+	VMOVDQU32       Z5, 448(SP)
+	VSHUFI32X4      $0xdd, Z3, Z2, Z2
+	VMOVDQA32       Z2, Z3
+	VPSLLD          $0x04, 192(SP), Z5
+	VPTERNLOGD      $0xe4, Z0, Z5, Z3
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 192(AX)
+	VPSRLD          $0x04, Z2, Z2
+	VPSLLD          $0x03, 192(SP), Z3
+	VPTERNLOGD      $0xe4, Z0, Z3, Z2
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 704(AX)
 	PREFETCHT1      576(R12)
-	VMOVDQA32       Z2, Z3
-	VPSLLD          $0x04, Z14, Z4
-	VPTERNLOGD      $0xe4, Z0, Z4, Z3
-	VPANDD          Z1, Z3, Z3
-	VMOVDQU32       Z3, 448(AX)
+	VSHUFI32X4      $0xdd, Z4, Z1, Z1
+	VMOVDQA32       Z1, Z2
+	VPSLLD          $0x04, 448(SP), Z3
+	VPTERNLOGD      $0xe4, Z0, Z3, Z2
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 448(AX)
 	PREFETCHT1      640(R12)
-	VPSRLD          $0x04, Z2, Z2
-	VPSLLD          $0x03, Z14, Z3
-	VPTERNLOGD      $0xe4, Z0, Z3, Z2
-	VPANDD          Z1, Z2, Z2
-	VMOVDQU32       Z2, 960(AX)
-	VMOVDQU32       80(BX), Z2
-	VMOVDQU32       80(BX)(SI*1), Z3
-	VMOVDQU32       80(BX)(SI*2), Z4
-	VMOVDQU32       80(BX)(DI*1), Z5
-	VMOVDQU32       80(R8), Z6
-	VMOVDQU32       80(R8)(SI*1), Z7
-	VMOVDQU32       80(R8)(SI*2), Z8
-	VMOVDQU32       80(R8)(DI*1), Z9
-	VMOVDQU32       80(R9), Z10
-	VMOVDQU32       80(R9)(SI*1), Z16
-	VMOVDQU32       80(R9)(SI*2), Z20
-	VMOVDQU32       80(R9)(DI*1), Z21
-	VMOVDQU32       80(R10), Z22
-	VMOVDQU32       80(R10)(SI*1), Z23
-	VMOVDQU32       80(R10)(SI*2), Z24
-	VMOVDQU32       80(R10)(DI*1), Z25
-	VPUNPCKLDQ      Z3, Z2, Z26
-	VPUNPCKHDQ      Z3, Z2, Z2
-	VPUNPCKLDQ      Z5, Z4, Z3
-	VPUNPCKHDQ      Z5, Z4, Z4
-	VPUNPCKLDQ      Z7, Z6, Z5
-	VPUNPCKHDQ      Z7, Z6, Z6
-	VPUNPCKLDQ      Z9, Z8, Z7
-	VPUNPCKHDQ      Z9, Z8, Z8
-	VPUNPCKLDQ      Z16, Z10, Z9
-	VPUNPCKHDQ      Z16, Z10, Z10
-	VPUNPCKLDQ      Z21, Z20, Z16
-	VPUNPCKHDQ      Z21, Z20, Z20
-	VPUNPCKLDQ      Z23, Z22, Z21
-	VPUNPCKHDQ      Z23, Z22, Z22
-	VPUNPCKLDQ      Z25, Z24, Z23
-	VPUNPCKHDQ      Z25, Z24, Z24
-	VPUNPCKLQDQ     Z3, Z26, Z25
-	VPUNPCKHQDQ     Z3, Z26, Z3
-	VPUNPCKLQDQ     Z4, Z2, Z26
-	VPUNPCKHQDQ     Z4, Z2, Z2
-	VPUNPCKLQDQ     Z7, Z5, Z4
+	VPSRLD          $0x04, Z1, Z1
+	VPSLLD          $0x03, 448(SP), Z2
+	VPTERNLOGD      $0xe4, Z0, Z2, Z1
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z1, Z1
+	VMOVDQU32       Z1, 960(AX)
+	VMOVDQU32       80(BX), Z1
+	VMOVDQU32       80(BX)(SI*1), Z2
+	VMOVDQU32       80(BX)(SI*2), Z3
+	VMOVDQU32       80(BX)(DI*1), Z4
+	VMOVDQU32       80(R8), Z5
+	VMOVDQU32       80(R8)(SI*1), Z6
+	VMOVDQU32       80(R8)(SI*2), Z7
+	VMOVDQU32       80(R8)(DI*1), Z8
+	VMOVDQU32       80(R9), Z9
+	VMOVDQU32       80(R9)(SI*1), Z10
+	VMOVDQU32       80(R9)(SI*2), Z11
+	VMOVDQU32       80(R9)(DI*1), Z12
+	VMOVDQU32       80(R10), Z13
+	VMOVDQU32       80(R10)(SI*1), Z14
+	VMOVDQU32       80(R10)(SI*2), Z15
+	VMOVDQU32       80(R10)(DI*1), Z16
+	VPUNPCKLDQ      Z2, Z1, Z17
+	VPUNPCKHDQ      Z2, Z1, Z1
+	VPUNPCKLDQ      Z4, Z3, Z2
+	VPUNPCKHDQ      Z4, Z3, Z3
+	VPUNPCKLDQ      Z6, Z5, Z4
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLDQ      Z10, Z9, Z8
+	VPUNPCKHDQ      Z10, Z9, Z9
+	VPUNPCKLDQ      Z12, Z11, Z10
+	VPUNPCKHDQ      Z12, Z11, Z11
+	VPUNPCKLDQ      Z14, Z13, Z12
+	VPUNPCKHDQ      Z14, Z13, Z13
+	VPUNPCKLDQ      Z16, Z15, Z14
+	VPUNPCKHDQ      Z16, Z15, Z15
+	VPUNPCKLQDQ     Z2, Z17, Z16
+	VPUNPCKHQDQ     Z2, Z17, Z2
+	VPUNPCKLQDQ     Z3, Z1, Z17
+	VPUNPCKHQDQ     Z3, Z1, Z1
+	VPUNPCKLQDQ     Z6, Z4, Z3
+	VPUNPCKHQDQ     Z6, Z4, Z4
+	VPUNPCKLQDQ     Z7, Z5, Z6
 	VPUNPCKHQDQ     Z7, Z5, Z5
-	VPUNPCKLQDQ     Z8, Z6, Z7
-	VPUNPCKHQDQ     Z8, Z6, Z6
-	VPUNPCKLQDQ     Z16, Z9, Z8
-	VPUNPCKHQDQ     Z16, Z9, Z9
-	VPUNPCKLQDQ     Z20, Z10, Z16
-	VPUNPCKHQDQ     Z20, Z10, Z10
-	VPUNPCKLQDQ     Z23, Z21, Z20
-	VPUNPCKHQDQ     Z23, Z21, Z21
-	VPUNPCKLQDQ     Z24, Z22, Z23
-	VPUNPCKHQDQ     Z24, Z22, Z22
-	VSHUFI32X4      $0x88, Z4, Z25, Z24
-	VSHUFI32X4      $0xdd, Z4, Z25, Z4
-	VSHUFI32X4      $0x88, Z20, Z8, Z25
-	VSHUFI32X4      $0xdd, Z20, Z8, Z8
-	VSHUFI32X4      $0x88, Z25, Z24, Z20
-	VSHUFI32X4      $0x88, Z8, Z4, Z27
-	VSHUFI32X4      $0xdd, Z25, Z24, Z24
-	VSHUFI32X4      $0xdd, Z8, Z4, Z4
-	VSHUFI32X4      $0x88, Z5, Z3, Z8
-	VSHUFI32X4      $0xdd, Z5, Z3, Z3
-	VSHUFI32X4      $0x88, Z21, Z9, Z5
-	VSHUFI32X4      $0xdd, Z21, Z9, Z9
-	VSHUFI32X4      $0x88, Z5, Z8, Z21
-	VSHUFI32X4      $0x88, Z9, Z3, Z25
-	VSHUFI32X4      $0xdd, Z5, Z8, Z5
-	VSHUFI32X4      $0xdd, Z9, Z3, Z3
-	VSHUFI32X4      $0x88, Z7, Z26, Z8
-	VSHUFI32X4      $0xdd, Z7, Z26, Z7
-	VSHUFI32X4      $0x88, Z23, Z16, Z9
-	VSHUFI32X4      $0xdd, Z23, Z16, Z16
-	VSHUFI32X4      $0x88, Z9, Z8, Z23
-	VSHUFI32X4      $0x88, Z16, Z7, Z26
-	VSHUFI32X4      $0xdd, Z9, Z8, Z8
-	VSHUFI32X4      $0xdd, Z16, Z7, Z7
-	VSHUFI32X4      $0x88, Z6, Z2, Z9
-	VSHUFI32X4      $0xdd, Z6, Z2, Z2
-	VSHUFI32X4      $0x88, Z22, Z10, Z6
-	VSHUFI32X4      $0xdd, Z22, Z10, Z10
-	VSHUFI32X4      $0x88, Z6, Z9, Z16
-	VSHUFI32X4      $0x88, Z10, Z2, Z22
-	VSHUFI32X4      $0xdd, Z6, Z9, Z6
-	VSHUFI32X4      $0xdd, Z10, Z2, Z2
-	VMOVDQA32       Z20, Z9
-	VPSLLD          $0x02, Z12, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 1024(AX)
+	VPUNPCKLQDQ     Z10, Z8, Z7
+	VPUNPCKHQDQ     Z10, Z8, Z8
+	VPUNPCKLQDQ     Z11, Z9, Z10
+	VPUNPCKHQDQ     Z11, Z9, Z9
+	VPUNPCKLQDQ     Z14, Z12, Z11
+	VPUNPCKHQDQ     Z14, Z12, Z12
+	VPUNPCKLQDQ     Z15, Z13, Z14
+	VPUNPCKHQDQ     Z15, Z13, Z13
+	VSHUFI32X4      $0x88, Z3, Z16, Z15
+	VSHUFI32X4      $0xdd, Z3, Z16, Z3
+	VSHUFI32X4      $0x88, Z11, Z7, Z16
+	VSHUFI32X4      $0xdd, Z11, Z7, Z7
+	VSHUFI32X4      $0x88, Z16, Z15, Z11
+	VMOVDQA32       Z11, Z18
+	VPSLLD          $0x02, (SP), Z19
+	VPTERNLOGD      $0xe4, Z0, Z19, Z18
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z18, Z18
+	VMOVDQU32       Z18, 1024(AX)
 	PREFETCHT1      704(R12)
-	VPSRLD          $0x04, Z20, Z9
-	VPSLLD          $0x01, Z12, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 1536(AX)
+	VPSRLD          $0x04, Z11, Z11
+	VPSLLD          $0x01, (SP), Z18
+	VPTERNLOGD      $0xe4, Z0, Z18, Z11
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 1536(AX)
 	PREFETCHT1      768(R12)
-	VMOVDQA32       Z21, Z9
-	VPSLLD          $0x02, Z13, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 1088(AX)
+	VSHUFI32X4      $0x88, Z7, Z3, Z11
+	VMOVDQA32       Z11, Z18
+	VPSLLD          $0x02, 256(SP), Z19
+	VPTERNLOGD      $0xe4, Z0, Z19, Z18
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z18, Z18
+	VMOVDQU32       Z18, 1280(AX)
 	PREFETCHT1      832(R12)
-	VPSRLD          $0x04, Z21, Z9
-	VPSLLD          $0x01, Z13, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 1600(AX)
-	VMOVDQA32       Z23, Z9
-	VPSLLD          $0x02, Z15, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 1152(AX)
+	VPSRLD          $0x04, Z11, Z11
+	VPSLLD          $0x01, 256(SP), Z18
+	VPTERNLOGD      $0xe4, Z0, Z18, Z11
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 1792(AX)
+	VSHUFI32X4      $0xdd, Z16, Z15, Z11
+	VMOVDQA32       Z11, Z15
+	VMOVDQU32       (SP), Z16
+	VPTERNLOGD      $0xe4, Z0, Z16, Z15
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z15, Z15
+	VMOVDQU32       Z15, 2048(AX)
 	PREFETCHT1      896(R12)
-	VPSRLD          $0x04, Z23, Z9
-	VPSLLD          $0x01, Z15, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 1664(AX)
+	VPSRLD          $0x04, Z11, Z11
+	VPSRLD          $0x01, (SP), Z15
+	VPTERNLOGD      $0xe4, Z0, Z15, Z11
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2560(AX)
 	PREFETCHT1      960(R12)
-	VMOVDQA32       Z16, Z9
-	VPSLLD          $0x02, Z11, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 1216(AX)
-	VPSRLD          $0x04, Z16, Z9
-	VPSLLD          $0x01, Z11, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 1728(AX)
+	VSHUFI32X4      $0xdd, Z7, Z3, Z3
+	VMOVDQA32       Z3, Z7
+	VMOVDQU32       256(SP), Z11
+	VPTERNLOGD      $0xe4, Z0, Z11, Z7
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 2304(AX)
+	VPSRLD          $0x04, Z3, Z3
+	VPSRLD          $0x01, 256(SP), Z7
+	VPTERNLOGD      $0xe4, Z0, Z7, Z3
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 2816(AX)
 	PREFETCHT1      1024(R12)
-	VMOVDQA32       Z27, Z9
-	VPSLLD          $0x02, Z19, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 1280(AX)
+	VSHUFI32X4      $0x88, Z4, Z2, Z3
+	VSHUFI32X4      $0xdd, Z4, Z2, Z2
+	VSHUFI32X4      $0x88, Z12, Z8, Z4
+	VSHUFI32X4      $0xdd, Z12, Z8, Z7
+	VSHUFI32X4      $0x88, Z4, Z3, Z8
+	VMOVDQA32       Z8, Z11
+	VPSLLD          $0x02, 64(SP), Z12
+	VPTERNLOGD      $0xe4, Z0, Z12, Z11
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 1088(AX)
 	PREFETCHT1      1088(R12)
-	VPSRLD          $0x04, Z27, Z9
-	VPSLLD          $0x01, Z19, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 1792(AX)
-	VMOVDQA32       Z25, Z9
-	VPSLLD          $0x02, Z17, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 1344(AX)
+	VPSRLD          $0x04, Z8, Z8
+	VPSLLD          $0x01, 64(SP), Z11
+	VPTERNLOGD      $0xe4, Z0, Z11, Z8
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 1600(AX)
+	VSHUFI32X4      $0x88, Z7, Z2, Z8
+	VMOVDQA32       Z8, Z11
+	VPSLLD          $0x02, 320(SP), Z12
+	VPTERNLOGD      $0xe4, Z0, Z12, Z11
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 1344(AX)
 	PREFETCHT1      1152(R12)
-	VPSRLD          $0x04, Z25, Z9
-	VPSLLD          $0x01, Z17, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 1856(AX)
+	VPSRLD          $0x04, Z8, Z8
+	VPSLLD          $0x01, 320(SP), Z11
+	VPTERNLOGD      $0xe4, Z0, Z11, Z8
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 1856(AX)
 	PREFETCHT1      1216(R12)
-	VMOVDQA32       Z26, Z9
-	VPSLLD          $0x02, Z18, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 1408(AX)
-	VPSRLD          $0x04, Z26, Z9
-	VPSLLD          $0x01, Z18, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 1920(AX)
+	VSHUFI32X4      $0xdd, Z4, Z3, Z3
+	VMOVDQA32       Z3, Z4
+	VMOVDQU32       64(SP), Z8
+	VPTERNLOGD      $0xe4, Z0, Z8, Z4
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
+	VMOVDQU32       Z4, 2112(AX)
+	VPSRLD          $0x04, Z3, Z3
+	VPSRLD          $0x01, 64(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z3
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 2624(AX)
 	PREFETCHT1      1280(R12)
-	VMOVDQA32       Z22, Z9
-	VPSLLD          $0x02, Z14, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 1472(AX)
+	VSHUFI32X4      $0xdd, Z7, Z2, Z2
+	VMOVDQA32       Z2, Z3
+	VMOVDQU32       320(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z3
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 2368(AX)
 	PREFETCHT1      1344(R12)
-	VPSRLD          $0x04, Z22, Z9
-	VPSLLD          $0x01, Z14, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 1984(AX)
-	VMOVDQA32       Z24, Z9
-	VMOVDQA32       Z12, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 2048(AX)
+	VPSRLD          $0x04, Z2, Z2
+	VPSRLD          $0x01, 320(SP), Z3
+	VPTERNLOGD      $0xe4, Z0, Z3, Z2
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 2880(AX)
+	VSHUFI32X4      $0x88, Z6, Z17, Z2
+	VSHUFI32X4      $0xdd, Z6, Z17, Z3
+	VSHUFI32X4      $0x88, Z14, Z10, Z4
+	VSHUFI32X4      $0xdd, Z14, Z10, Z6
+	VSHUFI32X4      $0x88, Z4, Z2, Z7
+	VMOVDQA32       Z7, Z8
+	VPSLLD          $0x02, 128(SP), Z10
+	VPTERNLOGD      $0xe4, Z0, Z10, Z8
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 1152(AX)
 	PREFETCHT1      1408(R12)
-	VPSRLD          $0x04, Z24, Z9
-	VPSRLD          $0x01, Z12, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 2560(AX)
+	VPSRLD          $0x04, Z7, Z7
+	VPSLLD          $0x01, 128(SP), Z8
+	VPTERNLOGD      $0xe4, Z0, Z8, Z7
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 1664(AX)
 	PREFETCHT1      1472(R12)
-	VMOVDQA32       Z5, Z9
-	VMOVDQA32       Z13, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 2112(AX)
+	VSHUFI32X4      $0x88, Z6, Z3, Z7
+	VMOVDQA32       Z7, Z8
+	VPSLLD          $0x02, 384(SP), Z10
+	VPTERNLOGD      $0xe4, Z0, Z10, Z8
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 1408(AX)
 	PREFETCHT1      1536(R12)
-	VPSRLD          $0x04, Z5, Z5
-	VPSRLD          $0x01, Z13, Z9
-	VPTERNLOGD      $0xe4, Z0, Z9, Z5
-	VPANDD          Z1, Z5, Z5
-	VMOVDQU32       Z5, 2624(AX)
-	VMOVDQA32       Z8, Z5
-	VMOVDQA32       Z15, Z9
-	VPTERNLOGD      $0xe4, Z0, Z9, Z5
-	VPANDD          Z1, Z5, Z5
-	VMOVDQU32       Z5, 2176(AX)
+	VPSRLD          $0x04, Z7, Z7
+	VPSLLD          $0x01, 384(SP), Z8
+	VPTERNLOGD      $0xe4, Z0, Z8, Z7
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 1920(AX)
+	VSHUFI32X4      $0xdd, Z4, Z2, Z2
+	VMOVDQA32       Z2, Z4
+	VMOVDQU32       128(SP), Z7
+	VPTERNLOGD      $0xe4, Z0, Z7, Z4
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
+	VMOVDQU32       Z4, 2176(AX)
 	PREFETCHT1      1600(R12)
-	VPSRLD          $0x04, Z8, Z5
-	VPSRLD          $0x01, Z15, Z8
-	VPTERNLOGD      $0xe4, Z0, Z8, Z5
-	VPANDD          Z1, Z5, Z5
-	VMOVDQU32       Z5, 2688(AX)
+	VPSRLD          $0x04, Z2, Z2
+	VPSRLD          $0x01, 128(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z2
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 2688(AX)
 	PREFETCHT1      1664(R12)
-	VMOVDQA32       Z6, Z5
-	VMOVDQA32       Z11, Z8
-	VPTERNLOGD      $0xe4, Z0, Z8, Z5
-	VPANDD          Z1, Z5, Z5
-	VMOVDQU32       Z5, 2240(AX)
-	VPSRLD          $0x04, Z6, Z5
-	VPSRLD          $0x01, Z11, Z6
-	VPTERNLOGD      $0xe4, Z0, Z6, Z5
-	VPANDD          Z1, Z5, Z5
-	VMOVDQU32       Z5, 2752(AX)
-	PREFETCHT1      1728(R12)
-	VMOVDQA32       Z4, Z5
-	VMOVDQA32       Z19, Z6
-	VPTERNLOGD      $0xe4, Z0, Z6, Z5
-	VPANDD          Z1, Z5, Z5
-	VMOVDQU32       Z5, 2304(AX)
-	PREFETCHT1      1792(R12)
-	VPSRLD          $0x04, Z4, Z4
-	VPSRLD          $0x01, Z19, Z5
-	VPTERNLOGD      $0xe4, Z0, Z5, Z4
-	VPANDD          Z1, Z4, Z4
-	VMOVDQU32       Z4, 2816(AX)
-	VMOVDQA32       Z3, Z4
-	VMOVDQA32       Z17, Z5
-	VPTERNLOGD      $0xe4, Z0, Z5, Z4
-	VPANDD          Z1, Z4, Z4
-	VMOVDQU32       Z4, 2368(AX)
-	PREFETCHT1      1856(R12)
-	VPSRLD          $0x04, Z3, Z3
-	VPSRLD          $0x01, Z17, Z4
+	VSHUFI32X4      $0xdd, Z6, Z3, Z2
+	VMOVDQA32       Z2, Z3
+	VMOVDQU32       384(SP), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
-	VPANDD          Z1, Z3, Z3
-	VMOVDQU32       Z3, 2880(AX)
-	PREFETCHT1      1920(R12)
-	VMOVDQA32       Z7, Z3
-	VMOVDQA32       Z18, Z4
-	VPTERNLOGD      $0xe4, Z0, Z4, Z3
-	VPANDD          Z1, Z3, Z3
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2432(AX)
-	VPSRLD          $0x04, Z7, Z3
-	VPSRLD          $0x01, Z18, Z4
-	VPTERNLOGD      $0xe4, Z0, Z4, Z3
-	VPANDD          Z1, Z3, Z3
-	VMOVDQU32       Z3, 2944(AX)
-	PREFETCHT1      1984(R12)
-	VMOVDQA32       Z2, Z3
-	VMOVDQA32       Z14, Z4
-	VPTERNLOGD      $0xe4, Z0, Z4, Z3
-	VPANDD          Z1, Z3, Z3
-	VMOVDQU32       Z3, 2496(AX)
-	PREFETCHT1      2048(R12)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x01, Z14, Z3
+	VPSRLD          $0x01, 384(SP), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
-	VPANDD          Z1, Z2, Z2
-	VMOVDQU32       Z2, 3008(AX)
-	VMOVDQU32       112(BX), Z2
-	VMOVDQU32       112(BX)(SI*1), Z3
-	VMOVDQU32       112(BX)(SI*2), Z4
-	VMOVDQU32       112(BX)(DI*1), Z5
-	VMOVDQU32       112(R8), Z6
-	VMOVDQU32       112(R8)(SI*1), Z7
-	VMOVDQU32       112(R8)(SI*2), Z8
-	VMOVDQU32       112(R8)(DI*1), Z9
-	VMOVDQU32       112(R9), Z10
-	VMOVDQU32       112(R9)(SI*1), Z16
-	VMOVDQU32       112(R9)(SI*2), Z20
-	VMOVDQU32       112(R9)(DI*1), Z21
-	VMOVDQU32       112(R10), Z22
-	VMOVDQU32       112(R10)(SI*1), Z23
-	VMOVDQU32       112(R10)(SI*2), Z24
-	VMOVDQU32       112(R10)(DI*1), Z25
-	VPUNPCKLDQ      Z3, Z2, Z26
-	VPUNPCKHDQ      Z3, Z2, Z2
-	VPUNPCKLDQ      Z5, Z4, Z3
-	VPUNPCKHDQ      Z5, Z4, Z4
-	VPUNPCKLDQ      Z7, Z6, Z5
-	VPUNPCKHDQ      Z7, Z6, Z6
-	VPUNPCKLDQ      Z9, Z8, Z7
-	VPUNPCKHDQ      Z9, Z8, Z8
-	VPUNPCKLDQ      Z16, Z10, Z9
-	VPUNPCKHDQ      Z16, Z10, Z10
-	VPUNPCKLDQ      Z21, Z20, Z16
-	VPUNPCKHDQ      Z21, Z20, Z20
-	VPUNPCKLDQ      Z23, Z22, Z21
-	VPUNPCKHDQ      Z23, Z22, Z22
-	VPUNPCKLDQ      Z25, Z24, Z23
-	VPUNPCKHDQ      Z25, Z24, Z24
-	VPUNPCKLQDQ     Z3, Z26, Z25
-	VPUNPCKHQDQ     Z3, Z26, Z3
-	VPUNPCKLQDQ     Z4, Z2, Z26
-	VPUNPCKHQDQ     Z4, Z2, Z2
-	VPUNPCKLQDQ     Z7, Z5, Z4
-	VPUNPCKHQDQ     Z7, Z5, Z5
-	VPUNPCKLQDQ     Z8, Z6, Z7
-	VPUNPCKHQDQ     Z8, Z6, Z6
-	VPUNPCKLQDQ     Z16, Z9, Z8
-	VPUNPCKHQDQ     Z16, Z9, Z9
-	VPUNPCKLQDQ     Z20, Z10, Z16
-	VPUNPCKHQDQ     Z20, Z10, Z10
-	VPUNPCKLQDQ     Z23, Z21, Z20
-	VPUNPCKHQDQ     Z23, Z21, Z21
-	VPUNPCKLQDQ     Z24, Z22, Z23
-	VPUNPCKHQDQ     Z24, Z22, Z22
-	VSHUFI32X4      $0x88, Z4, Z25, Z24
-	VSHUFI32X4      $0xdd, Z4, Z25, Z4
-	VSHUFI32X4      $0x88, Z20, Z8, Z25
-	VSHUFI32X4      $0xdd, Z20, Z8, Z8
-	VSHUFI32X4      $0x88, Z25, Z24, Z20
-	VSHUFI32X4      $0x88, Z8, Z4, Z20
-	VSHUFI32X4      $0xdd, Z25, Z24, Z20
-	VSHUFI32X4      $0xdd, Z8, Z4, Z4
-	VSHUFI32X4      $0x88, Z5, Z3, Z8
-	VSHUFI32X4      $0xdd, Z5, Z3, Z3
-	VSHUFI32X4      $0x88, Z21, Z9, Z5
-	VSHUFI32X4      $0xdd, Z21, Z9, Z9
-	VSHUFI32X4      $0x88, Z5, Z8, Z21
-	VSHUFI32X4      $0x88, Z9, Z3, Z21
-	VSHUFI32X4      $0xdd, Z5, Z8, Z5
-	VSHUFI32X4      $0xdd, Z9, Z3, Z3
-	VSHUFI32X4      $0x88, Z7, Z26, Z8
-	VSHUFI32X4      $0xdd, Z7, Z26, Z7
-	VSHUFI32X4      $0x88, Z23, Z16, Z9
-	VSHUFI32X4      $0xdd, Z23, Z16, Z16
-	VSHUFI32X4      $0x88, Z9, Z8, Z21
-	VSHUFI32X4      $0x88, Z16, Z7, Z21
-	VSHUFI32X4      $0xdd, Z9, Z8, Z8
-	VSHUFI32X4      $0xdd, Z16, Z7, Z7
-	VSHUFI32X4      $0x88, Z6, Z2, Z9
-	VSHUFI32X4      $0xdd, Z6, Z2, Z2
-	VSHUFI32X4      $0x88, Z22, Z10, Z6
-	VSHUFI32X4      $0xdd, Z22, Z10, Z10
-	VSHUFI32X4      $0x88, Z6, Z9, Z16
-	VSHUFI32X4      $0x88, Z10, Z2, Z16
-	VSHUFI32X4      $0xdd, Z6, Z9, Z6
-	VSHUFI32X4      $0xdd, Z10, Z2, Z2
-	VMOVDQA32       Z20, Z9
-	VPSRLD          $0x02, Z12, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 3072(AX)
-	PREFETCHT1      2112(R12)
-	VPSRLD          $0x04, Z20, Z9
-	VPSRLD          $0x03, Z12, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 3584(AX)
-	PREFETCHT1      2176(R12)
-	VMOVDQA32       Z5, Z9
-	VPSRLD          $0x02, Z13, Z10
-	VPTERNLOGD      $0xe4, Z0, Z10, Z9
-	VPANDD          Z1, Z9, Z9
-	VMOVDQU32       Z9, 3136(AX)
-	PREFETCHT1      2240(R12)
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 2944(AX)
+	PREFETCHT1      1728(R12)
+	VSHUFI32X4      $0x88, Z5, Z1, Z2
+	VSHUFI32X4      $0xdd, Z5, Z1, Z1
+	VSHUFI32X4      $0x88, Z13, Z9, Z3
+	VSHUFI32X4      $0xdd, Z13, Z9, Z4
+	VSHUFI32X4      $0x88, Z3, Z2, Z5
+	VMOVDQA32       Z5, Z6
+	VPSLLD          $0x02, 192(SP), Z7
+	VPTERNLOGD      $0xe4, Z0, Z7, Z6
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z6, Z6
+	VMOVDQU32       Z6, 1216(AX)
+	PREFETCHT1      1792(R12)
 	VPSRLD          $0x04, Z5, Z5
-	VPSRLD          $0x03, Z13, Z9
-	VPTERNLOGD      $0xe4, Z0, Z9, Z5
-	VPANDD          Z1, Z5, Z5
-	VMOVDQU32       Z5, 3648(AX)
-	VMOVDQA32       Z8, Z5
-	VPSRLD          $0x02, Z15, Z9
-	VPTERNLOGD      $0xe4, Z0, Z9, Z5
-	VPANDD          Z1, Z5, Z5
-	VMOVDQU32       Z5, 3200(AX)
-	PREFETCHT1      2304(R12)
-	VPSRLD          $0x04, Z8, Z5
-	VPSRLD          $0x03, Z15, Z8
-	VPTERNLOGD      $0xe4, Z0, Z8, Z5
-	VPANDD          Z1, Z5, Z5
-	VMOVDQU32       Z5, 3712(AX)
-	PREFETCHT1      2368(R12)
-	VMOVDQA32       Z6, Z5
-	VPSRLD          $0x02, Z11, Z8
-	VPTERNLOGD      $0xe4, Z0, Z8, Z5
-	VPANDD          Z1, Z5, Z5
-	VMOVDQU32       Z5, 3264(AX)
-	VPSRLD          $0x04, Z6, Z5
-	VPSRLD          $0x03, Z11, Z6
+	VPSLLD          $0x01, 192(SP), Z6
 	VPTERNLOGD      $0xe4, Z0, Z6, Z5
-	VPANDD          Z1, Z5, Z5
-	VMOVDQU32       Z5, 3776(AX)
-	PREFETCHT1      2432(R12)
-	VMOVDQA32       Z4, Z5
-	VPSRLD          $0x02, Z19, Z6
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z5, Z5
+	VMOVDQU32       Z5, 1728(AX)
+	VSHUFI32X4      $0x88, Z4, Z1, Z5
+	VMOVDQA32       Z5, Z6
+	VPSLLD          $0x02, 448(SP), Z7
+	VPTERNLOGD      $0xe4, Z0, Z7, Z6
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z6, Z6
+	VMOVDQU32       Z6, 1472(AX)
+	PREFETCHT1      1856(R12)
+	VPSRLD          $0x04, Z5, Z5
+	VPSLLD          $0x01, 448(SP), Z6
 	VPTERNLOGD      $0xe4, Z0, Z6, Z5
-	VPANDD          Z1, Z5, Z5
-	VMOVDQU32       Z5, 3328(AX)
-	PREFETCHT1      2496(R12)
-	VPSRLD          $0x04, Z4, Z4
-	VPSRLD          $0x03, Z19, Z5
-	VPTERNLOGD      $0xe4, Z0, Z5, Z4
-	VPANDD          Z1, Z4, Z4
-	VMOVDQU32       Z4, 3840(AX)
-	VMOVDQA32       Z3, Z4
-	VPSRLD          $0x02, Z17, Z5
-	VPTERNLOGD      $0xe4, Z0, Z5, Z4
-	VPANDD          Z1, Z4, Z4
-	VMOVDQU32       Z4, 3392(AX)
-	PREFETCHT1      2560(R12)
-	VPSRLD          $0x04, Z3, Z3
-	VPSRLD          $0x03, Z17, Z4
-	VPTERNLOGD      $0xe4, Z0, Z4, Z3
-	VPANDD          Z1, Z3, Z3
-	VMOVDQU32       Z3, 3904(AX)
-	PREFETCHT1      2624(R12)
-	VMOVDQA32       Z7, Z3
-	VPSRLD          $0x02, Z18, Z4
-	VPTERNLOGD      $0xe4, Z0, Z4, Z3
-	VPANDD          Z1, Z3, Z3
-	VMOVDQU32       Z3, 3456(AX)
-	VPSRLD          $0x04, Z7, Z3
-	VPSRLD          $0x03, Z18, Z4
-	VPTERNLOGD      $0xe4, Z0, Z4, Z3
-	VPANDD          Z1, Z3, Z3
-	VMOVDQU32       Z3, 3968(AX)
-	PREFETCHT1      2688(R12)
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z5, Z5
+	VMOVDQU32       Z5, 1984(AX)
+	PREFETCHT1      1920(R12)
+	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VMOVDQA32       Z2, Z3
-	VPSRLD          $0x02, Z14, Z4
-	VPTERNLOGD      $0xe4, Z0, Z4, Z3
-	VPANDD          Z1, Z3, Z3
-	VMOVDQU32       Z3, 3520(AX)
-	PREFETCHT1      2752(R12)
+	VMOVDQU32       192(SP), Z5
+	VPTERNLOGD      $0xe4, Z0, Z5, Z3
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 2240(AX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x03, Z14, Z3
+	VPSRLD          $0x01, 192(SP), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
-	VPANDD          Z1, Z2, Z2
-	VMOVDQU32       Z2, 4032(AX)
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 2752(AX)
+	PREFETCHT1      1984(R12)
+	VSHUFI32X4      $0xdd, Z4, Z1, Z1
+	VMOVDQA32       Z1, Z2
+	VMOVDQU32       448(SP), Z3
+	VPTERNLOGD      $0xe4, Z0, Z3, Z2
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 2496(AX)
+	PREFETCHT1      2048(R12)
+	VPSRLD          $0x04, Z1, Z1
+	VPSRLD          $0x01, 448(SP), Z2
+	VPTERNLOGD      $0xe4, Z0, Z2, Z1
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z1, Z1
+	VMOVDQU32       Z1, 3008(AX)
+	VMOVDQU32       112(BX), Z1
+	VMOVDQU32       112(BX)(SI*1), Z2
+	VMOVDQU32       112(BX)(SI*2), Z3
+	VMOVDQU32       112(BX)(DI*1), Z4
+	VMOVDQU32       112(R8), Z5
+	VMOVDQU32       112(R8)(SI*1), Z6
+	VMOVDQU32       112(R8)(SI*2), Z7
+	VMOVDQU32       112(R8)(DI*1), Z8
+	VMOVDQU32       112(R9), Z9
+	VMOVDQU32       112(R9)(SI*1), Z10
+	VMOVDQU32       112(R9)(SI*2), Z11
+	VMOVDQU32       112(R9)(DI*1), Z12
+	VMOVDQU32       112(R10), Z13
+	VMOVDQU32       112(R10)(SI*1), Z14
+	VMOVDQU32       112(R10)(SI*2), Z15
+	VMOVDQU32       112(R10)(DI*1), Z16
+	VPUNPCKLDQ      Z2, Z1, Z17
+	VPUNPCKHDQ      Z2, Z1, Z1
+	VPUNPCKLDQ      Z4, Z3, Z2
+	VPUNPCKHDQ      Z4, Z3, Z3
+	VPUNPCKLDQ      Z6, Z5, Z4
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLDQ      Z10, Z9, Z8
+	VPUNPCKHDQ      Z10, Z9, Z9
+	VPUNPCKLDQ      Z12, Z11, Z10
+	VPUNPCKHDQ      Z12, Z11, Z11
+	VPUNPCKLDQ      Z14, Z13, Z12
+	VPUNPCKHDQ      Z14, Z13, Z13
+	VPUNPCKLDQ      Z16, Z15, Z14
+	VPUNPCKHDQ      Z16, Z15, Z15
+	VPUNPCKLQDQ     Z2, Z17, Z16
+	VPUNPCKHQDQ     Z2, Z17, Z2
+	VPUNPCKLQDQ     Z3, Z1, Z17
+	VPUNPCKHQDQ     Z3, Z1, Z1
+	VPUNPCKLQDQ     Z6, Z4, Z3
+	VPUNPCKHQDQ     Z6, Z4, Z4
+	VPUNPCKLQDQ     Z7, Z5, Z6
+	VPUNPCKHQDQ     Z7, Z5, Z5
+	VPUNPCKLQDQ     Z10, Z8, Z7
+	VPUNPCKHQDQ     Z10, Z8, Z8
+	VPUNPCKLQDQ     Z11, Z9, Z10
+	VPUNPCKHQDQ     Z11, Z9, Z9
+	VPUNPCKLQDQ     Z14, Z12, Z11
+	VPUNPCKHQDQ     Z14, Z12, Z12
+	VPUNPCKLQDQ     Z15, Z13, Z14
+	VPUNPCKHQDQ     Z15, Z13, Z13
+	VSHUFI32X4      $0x88, Z3, Z16, Z15
+	VSHUFI32X4      $0xdd, Z3, Z16, Z3
+	VSHUFI32X4      $0x88, Z11, Z7, Z16
+	VSHUFI32X4      $0xdd, Z11, Z7, Z7
+	VSHUFI32X4      $0x88, Z16, Z15, Z11
+	VSHUFI32X4      $0x88, Z7, Z3, Z11
+	VSHUFI32X4      $0xdd, Z16, Z15, Z11
+	VMOVDQA32       Z11, Z15
+	VPSRLD          $0x02, (SP), Z16
+	VPTERNLOGD      $0xe4, Z0, Z16, Z15
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z15, Z15
+	VMOVDQU32       Z15, 3072(AX)
+	PREFETCHT1      2112(R12)
+	VPSRLD          $0x04, Z11, Z11
+	VPSRLD          $0x03, (SP), Z15
+	VPTERNLOGD      $0xe4, Z0, Z15, Z11
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 3584(AX)
+	PREFETCHT1      2176(R12)
+	VSHUFI32X4      $0xdd, Z7, Z3, Z3
+	VMOVDQA32       Z3, Z7
+	VPSRLD          $0x02, 256(SP), Z11
+	VPTERNLOGD      $0xe4, Z0, Z11, Z7
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 3328(AX)
+	PREFETCHT1      2240(R12)
+	VPSRLD          $0x04, Z3, Z3
+	VPSRLD          $0x03, 256(SP), Z7
+	VPTERNLOGD      $0xe4, Z0, Z7, Z3
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 3840(AX)
+	VSHUFI32X4      $0x88, Z4, Z2, Z3
+	VSHUFI32X4      $0xdd, Z4, Z2, Z2
+	VSHUFI32X4      $0x88, Z12, Z8, Z4
+	VSHUFI32X4      $0xdd, Z12, Z8, Z7
+	VSHUFI32X4      $0x88, Z4, Z3, Z8
+	VSHUFI32X4      $0x88, Z7, Z2, Z8
+	VSHUFI32X4      $0xdd, Z4, Z3, Z3
+	VMOVDQA32       Z3, Z4
+	VPSRLD          $0x02, 64(SP), Z8
+	VPTERNLOGD      $0xe4, Z0, Z8, Z4
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
+	VMOVDQU32       Z4, 3136(AX)
+	PREFETCHT1      2304(R12)
+	VPSRLD          $0x04, Z3, Z3
+	VPSRLD          $0x03, 64(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z3
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 3648(AX)
+	PREFETCHT1      2368(R12)
+	VSHUFI32X4      $0xdd, Z7, Z2, Z2
+	VMOVDQA32       Z2, Z3
+	VPSRLD          $0x02, 320(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z3
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 3392(AX)
+	VPSRLD          $0x04, Z2, Z2
+	VPSRLD          $0x03, 320(SP), Z3
+	VPTERNLOGD      $0xe4, Z0, Z3, Z2
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 3904(AX)
+	PREFETCHT1      2432(R12)
+	VSHUFI32X4      $0x88, Z6, Z17, Z2
+	VSHUFI32X4      $0xdd, Z6, Z17, Z3
+	VSHUFI32X4      $0x88, Z14, Z10, Z4
+	VSHUFI32X4      $0xdd, Z14, Z10, Z6
+	VSHUFI32X4      $0x88, Z4, Z2, Z7
+	VSHUFI32X4      $0x88, Z6, Z3, Z7
+	VSHUFI32X4      $0xdd, Z4, Z2, Z2
+	VMOVDQA32       Z2, Z4
+	VPSRLD          $0x02, 128(SP), Z7
+	VPTERNLOGD      $0xe4, Z0, Z7, Z4
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
+	VMOVDQU32       Z4, 3200(AX)
+	PREFETCHT1      2496(R12)
+	VPSRLD          $0x04, Z2, Z2
+	VPSRLD          $0x03, 128(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z2
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 3712(AX)
+	VSHUFI32X4      $0xdd, Z6, Z3, Z2
+	VMOVDQA32       Z2, Z3
+	VPSRLD          $0x02, 384(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z3
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 3456(AX)
+	PREFETCHT1      2560(R12)
+	VPSRLD          $0x04, Z2, Z2
+	VPSRLD          $0x03, 384(SP), Z3
+	VPTERNLOGD      $0xe4, Z0, Z3, Z2
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 3968(AX)
+	PREFETCHT1      2624(R12)
+	VSHUFI32X4      $0x88, Z5, Z1, Z2
+	VSHUFI32X4      $0xdd, Z5, Z1, Z1
+	VSHUFI32X4      $0x88, Z13, Z9, Z3
+	VSHUFI32X4      $0xdd, Z13, Z9, Z4
+	VSHUFI32X4      $0x88, Z3, Z2, Z5
+	VSHUFI32X4      $0x88, Z4, Z1, Z5
+	VSHUFI32X4      $0xdd, Z3, Z2, Z2
+	VMOVDQA32       Z2, Z3
+	VPSRLD          $0x02, 192(SP), Z5
+	VPTERNLOGD      $0xe4, Z0, Z5, Z3
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 3264(AX)
+	VPSRLD          $0x04, Z2, Z2
+	VPSRLD          $0x03, 192(SP), Z3
+	VPTERNLOGD      $0xe4, Z0, Z3, Z2
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 3776(AX)
+	PREFETCHT1      2688(R12)
+	VSHUFI32X4      $0xdd, Z4, Z1, Z1
+	VMOVDQA32       Z1, Z2
+	VPSRLD          $0x02, 448(SP), Z3
+	VPTERNLOGD      $0xe4, Z0, Z3, Z2
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 3520(AX)
+	PREFETCHT1      2752(R12)
+	VPSRLD          $0x04, Z1, Z1
+	VPSRLD          $0x03, 448(SP), Z2
+	VPTERNLOGD      $0xe4, Z0, Z2, Z1
+	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z1, Z1
+	VMOVDQU32       Z1, 4032(AX)
 	ADDQ            $0x000000b0, BX
 	ADDQ            $0x000000b0, R8
 	ADDQ            $0x000000b0, R9
@@ -1468,774 +2026,1585 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackQ6K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
-// Requires: AVX, AVX512F, AVX512VL, MMX+
-TEXT ·unpackQ6K512(SB), $512-56
-	MOVQ codes+0(FP), AX
-	MOVQ scales+8(FP), CX
-	MOVQ src+24(FP), DX
-	MOVQ stride+32(FP), BX
-	LEAQ (BX)(BX*2), SI
-	LEAQ (DX)(BX*4), DI
-	LEAQ (DI)(BX*4), R8
-	LEAQ (R8)(BX*4), R9
-	MOVQ blocks+40(FP), R10
-	MOVQ ahead+48(FP), R11
+DATA dword1f1f1f1f<>+0(SB)/4, $0x1f1f1f1f
+GLOBL dword1f1f1f1f<>(SB), RODATA|NOPTR, $4
+
+// func fusedQ5K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·fusedQ5K512(SB), $512-88
+	MOVQ         scales+8(FP), AX
+	MOVQ         mins+16(FP), CX
+	MOVQ         src+24(FP), DX
+	MOVQ         stride+32(FP), BX
+	LEAQ         (BX)(BX*2), SI
+	LEAQ         (DX)(BX*4), DI
+	LEAQ         (DI)(BX*4), R8
+	LEAQ         (R8)(BX*4), R9
+	MOVQ         blocks+40(FP), R10
+	MOVQ         ahead+48(FP), R11
+	MOVQ         x+56(FP), R12
+	MOVQ         dx+64(FP), R13
+	MOVQ         sums+72(FP), R14
+	MOVQ         acc+0(FP), R15
+	VMOVUPS      (R15), Z0
+	MOVL         $0x0f0f0f0f, R15
+	VPBROADCASTD R15, Z1
 
 block:
-	VPXORD          Z0, Z0, Z0
+	VBROADCASTI32X4  (DX), Z2
+	VINSERTI32X4     $0x01, (DI), Z2, Z2
+	VINSERTI32X4     $0x02, (R8), Z2, Z2
+	VINSERTI32X4     $0x03, (R9), Z2, Z2
+	VBROADCASTI32X4  (DX)(BX*1), Z3
+	VINSERTI32X4     $0x01, (DI)(BX*1), Z3, Z3
+	VINSERTI32X4     $0x02, (R8)(BX*1), Z3, Z3
+	VINSERTI32X4     $0x03, (R9)(BX*1), Z3, Z3
+	VBROADCASTI32X4  (DX)(BX*2), Z4
+	VINSERTI32X4     $0x01, (DI)(BX*2), Z4, Z4
+	VINSERTI32X4     $0x02, (R8)(BX*2), Z4, Z4
+	VINSERTI32X4     $0x03, (R9)(BX*2), Z4, Z4
+	VBROADCASTI32X4  (DX)(SI*1), Z5
+	VINSERTI32X4     $0x01, (DI)(SI*1), Z5, Z5
+	VINSERTI32X4     $0x02, (R8)(SI*1), Z5, Z5
+	VINSERTI32X4     $0x03, (R9)(SI*1), Z5, Z5
+	VPUNPCKLDQ       Z3, Z2, Z6
+	VPUNPCKHDQ       Z3, Z2, Z2
+	VPUNPCKLDQ       Z5, Z4, Z3
+	VPUNPCKHDQ       Z5, Z4, Z4
+	VPUNPCKLQDQ      Z3, Z6, Z5
+	VPUNPCKHQDQ      Z3, Z6, Z3
+	VPUNPCKLQDQ      Z4, Z2, Z6
+	VPUNPCKHQDQ      Z4, Z2, Z2
+	VPMOVDW          Z5, Y4
+	VCVTPH2PS        Y4, Z4
+	VPSRLD           $0x10, Z5, Z5
+	VPMOVDW          Z5, Y5
+	VCVTPH2PS        Y5, Z5
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z16
+	VCVTDQ2PS        Z16, Z16
+	VMULPS           Z4, Z16, Z16
+	VMOVUPS          Z16, (AX)
+	VPSRLD           $0x08, Z15, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	VCVTDQ2PS        Z16, Z16
+	VMULPS           Z4, Z16, Z16
+	VMOVUPS          Z16, 64(AX)
+	VPSRLD           $0x10, Z15, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	VCVTDQ2PS        Z16, Z16
+	VMULPS           Z4, Z16, Z16
+	VMOVUPS          Z16, 128(AX)
+	VPSRLD           $0x18, Z15, Z15
+	VCVTDQ2PS        Z15, Z15
+	VMULPS           Z4, Z15, Z15
+	VMOVUPS          Z15, 192(AX)
+	VPSRLD           $0x00, Z2, Z15
+	VPANDD.BCST      dword0f0f0f0f<>+0(SB), Z15, Z15
+	VPSRLD           $0x02, Z3, Z3
+	VPANDD.BCST      dword30303030<>+0(SB), Z3, Z3
+	VPORD            Z3, Z15, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z3
+	VCVTDQ2PS        Z3, Z3
+	VMULPS           Z4, Z3, Z3
+	VMOVUPS          Z3, 256(AX)
+	VPSRLD           $0x08, Z15, Z3
+	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z3
+	VCVTDQ2PS        Z3, Z3
+	VMULPS           Z4, Z3, Z3
+	VMOVUPS          Z3, 320(AX)
+	VPSRLD           $0x10, Z15, Z3
+	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z3
+	VCVTDQ2PS        Z3, Z3
+	VMULPS           Z4, Z3, Z3
+	VMOVUPS          Z3, 384(AX)
+	VPSRLD           $0x18, Z15, Z3
+	VCVTDQ2PS        Z3, Z3
+	VMULPS           Z4, Z3, Z3
+	VMOVUPS          Z3, 448(AX)
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z3
+	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z4
+	VCVTDQ2PS        Z4, Z4
+	VMULPS           Z5, Z4, Z4
+	VMOVUPS          Z4, (CX)
+	VPSRLD           $0x08, Z3, Z4
+	VPANDD.BCST      dword000000ff<>+0(SB), Z4, Z4
+	VCVTDQ2PS        Z4, Z4
+	VMULPS           Z5, Z4, Z4
+	VMOVUPS          Z4, 64(CX)
+	VPSRLD           $0x10, Z3, Z4
+	VPANDD.BCST      dword000000ff<>+0(SB), Z4, Z4
+	VCVTDQ2PS        Z4, Z4
+	VMULPS           Z5, Z4, Z4
+	VMOVUPS          Z4, 128(CX)
+	VPSRLD           $0x18, Z3, Z3
+	VCVTDQ2PS        Z3, Z3
+	VMULPS           Z5, Z3, Z3
+	VMOVUPS          Z3, 192(CX)
+	VPSRLD           $0x04, Z2, Z2
+	VPANDD.BCST      dword0f0f0f0f<>+0(SB), Z2, Z2
+	VPSRLD           $0x02, Z6, Z3
+	VPANDD.BCST      dword30303030<>+0(SB), Z3, Z3
+	VPORD            Z3, Z2, Z2
+	VPANDD.BCST      dword000000ff<>+0(SB), Z2, Z3
+	VCVTDQ2PS        Z3, Z3
+	VMULPS           Z5, Z3, Z3
+	VMOVUPS          Z3, 256(CX)
+	VPSRLD           $0x08, Z2, Z3
+	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z3
+	VCVTDQ2PS        Z3, Z3
+	VMULPS           Z5, Z3, Z3
+	VMOVUPS          Z3, 320(CX)
+	VPSRLD           $0x10, Z2, Z3
+	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z3
+	VCVTDQ2PS        Z3, Z3
+	VMULPS           Z5, Z3, Z3
+	VMOVUPS          Z3, 384(CX)
+	VPSRLD           $0x18, Z2, Z2
+	VCVTDQ2PS        Z2, Z2
+	VMULPS           Z5, Z2, Z2
+	VMOVUPS          Z2, 448(CX)
+	VMOVDQU32        16(DX), Z2
+	VMOVDQU32        16(DX)(BX*1), Z3
+	VMOVDQU32        16(DX)(BX*2), Z4
+	VMOVDQU32        16(DX)(SI*1), Z5
+	VMOVDQU32        16(DI), Z6
+	VMOVDQU32        16(DI)(BX*1), Z15
+	VMOVDQU32        16(DI)(BX*2), Z16
+	VMOVDQU32        16(DI)(SI*1), Z17
+	VMOVDQU32        16(R8), Z18
+	VMOVDQU32        16(R8)(BX*1), Z19
+	VMOVDQU32        16(R8)(BX*2), Z20
+	VMOVDQU32        16(R8)(SI*1), Z21
+	VMOVDQU32        16(R9), Z22
+	VMOVDQU32        16(R9)(BX*1), Z23
+	VMOVDQU32        16(R9)(BX*2), Z24
+	VMOVDQU32        16(R9)(SI*1), Z25
+	VPUNPCKLDQ       Z3, Z2, Z26
+	VPUNPCKHDQ       Z3, Z2, Z2
+	VPUNPCKLDQ       Z5, Z4, Z3
+	VPUNPCKHDQ       Z5, Z4, Z4
+	VPUNPCKLDQ       Z15, Z6, Z5
+	VPUNPCKHDQ       Z15, Z6, Z6
+	VPUNPCKLDQ       Z17, Z16, Z15
+	VPUNPCKHDQ       Z17, Z16, Z16
+	VPUNPCKLDQ       Z19, Z18, Z17
+	VPUNPCKHDQ       Z19, Z18, Z18
+	VPUNPCKLDQ       Z21, Z20, Z19
+	VPUNPCKHDQ       Z21, Z20, Z20
+	VPUNPCKLDQ       Z23, Z22, Z21
+	VPUNPCKHDQ       Z23, Z22, Z22
+	VPUNPCKLDQ       Z25, Z24, Z23
+	VPUNPCKHDQ       Z25, Z24, Z24
+	VPUNPCKLQDQ      Z3, Z26, Z25
+	VPUNPCKHQDQ      Z3, Z26, Z3
+	VPUNPCKLQDQ      Z4, Z2, Z26
+	VPUNPCKHQDQ      Z4, Z2, Z2
+	VPUNPCKLQDQ      Z15, Z5, Z4
+	VPUNPCKHQDQ      Z15, Z5, Z5
+	VPUNPCKLQDQ      Z16, Z6, Z15
+	VPUNPCKHQDQ      Z16, Z6, Z6
+	VPUNPCKLQDQ      Z19, Z17, Z16
+	VPUNPCKHQDQ      Z19, Z17, Z17
+	VPUNPCKLQDQ      Z20, Z18, Z19
+	VPUNPCKHQDQ      Z20, Z18, Z18
+	VPUNPCKLQDQ      Z23, Z21, Z20
+	VPUNPCKHQDQ      Z23, Z21, Z21
+	VPUNPCKLQDQ      Z24, Z22, Z23
+	VPUNPCKHQDQ      Z24, Z22, Z22
+	VSHUFI32X4       $0x88, Z4, Z25, Z24
+	VSHUFI32X4       $0xdd, Z4, Z25, Z4
+	VSHUFI32X4       $0x88, Z20, Z16, Z25
+	VSHUFI32X4       $0xdd, Z20, Z16, Z16
+	VSHUFI32X4       $0x88, Z25, Z24, Z20
+	VMOVDQU32        Z20, (SP)
+	VSHUFI32X4       $0x88, Z16, Z4, Z20
+	VMOVDQU32        Z20, 256(SP)
+	VSHUFI32X4       $0xdd, Z25, Z24, Z20
+	VMOVDQA32        Z20, Z24
+	VPSLLD           $0x04, (SP), Z25
+	VPTERNLOGD       $0xe4, Z1, Z25, Z24
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z24, Z24
+	VPXORD           Z7, Z7, Z7
+	VPDPBUSD.BCST    (R12), Z24, Z7
+	PREFETCHT1       (R11)
+	VPSRLD           $0x04, Z20, Z20
+	VPSLLD           $0x03, (SP), Z24
+	VPTERNLOGD       $0xe4, Z1, Z24, Z20
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z20, Z20
+	VPXORD           Z8, Z8, Z8
+	VPDPBUSD.BCST    32(R12), Z20, Z8
+	PREFETCHT1       64(R11)
+	VSHUFI32X4       $0xdd, Z16, Z4, Z4
+	VMOVDQA32        Z4, Z16
+	VPSLLD           $0x04, 256(SP), Z20
+	VPTERNLOGD       $0xe4, Z1, Z20, Z16
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z16, Z16
+	VPDPBUSD.BCST    16(R12), Z16, Z7
+	PREFETCHT1       128(R11)
+	VPSRLD           $0x04, Z4, Z4
+	VPSLLD           $0x03, 256(SP), Z16
+	VPTERNLOGD       $0xe4, Z1, Z16, Z4
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    48(R12), Z4, Z8
+	VSHUFI32X4       $0x88, Z5, Z3, Z4
+	VSHUFI32X4       $0xdd, Z5, Z3, Z3
+	VSHUFI32X4       $0x88, Z21, Z17, Z5
+	VSHUFI32X4       $0xdd, Z21, Z17, Z16
+	VSHUFI32X4       $0x88, Z5, Z4, Z17
+	VMOVDQU32        Z17, 64(SP)
+	VSHUFI32X4       $0x88, Z16, Z3, Z17
+	VMOVDQU32        Z17, 320(SP)
+	VSHUFI32X4       $0xdd, Z5, Z4, Z4
+	VMOVDQA32        Z4, Z5
+	VPSLLD           $0x04, 64(SP), Z17
+	VPTERNLOGD       $0xe4, Z1, Z17, Z5
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    4(R12), Z5, Z7
+	PREFETCHT1       192(R11)
+	VPSRLD           $0x04, Z4, Z4
+	VPSLLD           $0x03, 64(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z4
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    36(R12), Z4, Z8
+	PREFETCHT1       256(R11)
+	VSHUFI32X4       $0xdd, Z16, Z3, Z3
+	VMOVDQA32        Z3, Z4
+	VPSLLD           $0x04, 320(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z4
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    20(R12), Z4, Z7
+	VPSRLD           $0x04, Z3, Z3
+	VPSLLD           $0x03, 320(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    52(R12), Z3, Z8
+	PREFETCHT1       320(R11)
+	VSHUFI32X4       $0x88, Z15, Z26, Z3
+	VSHUFI32X4       $0xdd, Z15, Z26, Z4
+	VSHUFI32X4       $0x88, Z23, Z19, Z5
+	VSHUFI32X4       $0xdd, Z23, Z19, Z15
+	VSHUFI32X4       $0x88, Z5, Z3, Z16
+	VMOVDQU32        Z16, 128(SP)
+	VSHUFI32X4       $0x88, Z15, Z4, Z16
+	VMOVDQU32        Z16, 384(SP)
+	VSHUFI32X4       $0xdd, Z5, Z3, Z3
+	VMOVDQA32        Z3, Z5
+	VPSLLD           $0x04, 128(SP), Z16
+	VPTERNLOGD       $0xe4, Z1, Z16, Z5
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    8(R12), Z5, Z7
+	PREFETCHT1       384(R11)
+	VPSRLD           $0x04, Z3, Z3
+	VPSLLD           $0x03, 128(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z3
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    40(R12), Z3, Z8
+	VSHUFI32X4       $0xdd, Z15, Z4, Z3
+	VMOVDQA32        Z3, Z4
+	VPSLLD           $0x04, 384(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z4
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    24(R12), Z4, Z7
+	PREFETCHT1       448(R11)
+	VPSRLD           $0x04, Z3, Z3
+	VPSLLD           $0x03, 384(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    56(R12), Z3, Z8
+	PREFETCHT1       512(R11)
+	VSHUFI32X4       $0x88, Z6, Z2, Z3
+	VSHUFI32X4       $0xdd, Z6, Z2, Z2
+	VSHUFI32X4       $0x88, Z22, Z18, Z4
+	VSHUFI32X4       $0xdd, Z22, Z18, Z5
+	VSHUFI32X4       $0x88, Z4, Z3, Z6
+	VMOVDQU32        Z6, 192(SP)
+	VSHUFI32X4       $0x88, Z5, Z2, Z6
+	VMOVDQU32        Z6, 448(SP)
+	VSHUFI32X4       $0xdd, Z4, Z3, Z3
+	VMOVDQA32        Z3, Z4
+	VPSLLD           $0x04, 192(SP), Z6
+	VPTERNLOGD       $0xe4, Z1, Z6, Z4
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    12(R12), Z4, Z7
+	VPSRLD           $0x04, Z3, Z3
+	VPSLLD           $0x03, 192(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    44(R12), Z3, Z8
+	PREFETCHT1       576(R11)
+	VSHUFI32X4       $0xdd, Z5, Z2, Z2
+	VMOVDQA32        Z2, Z3
+	VPSLLD           $0x04, 448(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    28(R12), Z3, Z7
+	PREFETCHT1       640(R11)
+	VPSRLD           $0x04, Z2, Z2
+	VPSLLD           $0x03, 448(SP), Z3
+	VPTERNLOGD       $0xe4, Z1, Z3, Z2
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z2, Z2
+	VPDPBUSD.BCST    60(R12), Z2, Z8
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           (AX), Z7, Z2
+	VFMADD231PS.BCST (R13), Z2, Z0
+	VBROADCASTSS     (R14), Z2
+	VFNMADD231PS     (CX), Z2, Z0
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           64(AX), Z8, Z2
+	VFMADD231PS.BCST 4(R13), Z2, Z0
+	VBROADCASTSS     4(R14), Z2
+	VFNMADD231PS     64(CX), Z2, Z0
+	VMOVDQU32        80(DX), Z2
+	VMOVDQU32        80(DX)(BX*1), Z3
+	VMOVDQU32        80(DX)(BX*2), Z4
+	VMOVDQU32        80(DX)(SI*1), Z5
+	VMOVDQU32        80(DI), Z6
+	VMOVDQU32        80(DI)(BX*1), Z15
+	VMOVDQU32        80(DI)(BX*2), Z16
+	VMOVDQU32        80(DI)(SI*1), Z17
+	VMOVDQU32        80(R8), Z18
+	VMOVDQU32        80(R8)(BX*1), Z19
+	VMOVDQU32        80(R8)(BX*2), Z20
+	VMOVDQU32        80(R8)(SI*1), Z21
+	VMOVDQU32        80(R9), Z22
+	VMOVDQU32        80(R9)(BX*1), Z23
+	VMOVDQU32        80(R9)(BX*2), Z24
+	VMOVDQU32        80(R9)(SI*1), Z25
+	VPUNPCKLDQ       Z3, Z2, Z26
+	VPUNPCKHDQ       Z3, Z2, Z2
+	VPUNPCKLDQ       Z5, Z4, Z3
+	VPUNPCKHDQ       Z5, Z4, Z4
+	VPUNPCKLDQ       Z15, Z6, Z5
+	VPUNPCKHDQ       Z15, Z6, Z6
+	VPUNPCKLDQ       Z17, Z16, Z15
+	VPUNPCKHDQ       Z17, Z16, Z16
+	VPUNPCKLDQ       Z19, Z18, Z17
+	VPUNPCKHDQ       Z19, Z18, Z18
+	VPUNPCKLDQ       Z21, Z20, Z19
+	VPUNPCKHDQ       Z21, Z20, Z20
+	VPUNPCKLDQ       Z23, Z22, Z21
+	VPUNPCKHDQ       Z23, Z22, Z22
+	VPUNPCKLDQ       Z25, Z24, Z23
+	VPUNPCKHDQ       Z25, Z24, Z24
+	VPUNPCKLQDQ      Z3, Z26, Z25
+	VPUNPCKHQDQ      Z3, Z26, Z3
+	VPUNPCKLQDQ      Z4, Z2, Z26
+	VPUNPCKHQDQ      Z4, Z2, Z2
+	VPUNPCKLQDQ      Z15, Z5, Z4
+	VPUNPCKHQDQ      Z15, Z5, Z5
+	VPUNPCKLQDQ      Z16, Z6, Z15
+	VPUNPCKHQDQ      Z16, Z6, Z6
+	VPUNPCKLQDQ      Z19, Z17, Z16
+	VPUNPCKHQDQ      Z19, Z17, Z17
+	VPUNPCKLQDQ      Z20, Z18, Z19
+	VPUNPCKHQDQ      Z20, Z18, Z18
+	VPUNPCKLQDQ      Z23, Z21, Z20
+	VPUNPCKHQDQ      Z23, Z21, Z21
+	VPUNPCKLQDQ      Z24, Z22, Z23
+	VPUNPCKHQDQ      Z24, Z22, Z22
+	VSHUFI32X4       $0x88, Z4, Z25, Z24
+	VSHUFI32X4       $0xdd, Z4, Z25, Z4
+	VSHUFI32X4       $0x88, Z20, Z16, Z25
+	VSHUFI32X4       $0xdd, Z20, Z16, Z16
+	VSHUFI32X4       $0x88, Z25, Z24, Z20
+	VMOVDQA32        Z20, Z27
+	VPSLLD           $0x02, (SP), Z28
+	VPTERNLOGD       $0xe4, Z1, Z28, Z27
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z27, Z27
+	VPXORD           Z9, Z9, Z9
+	VPDPBUSD.BCST    64(R12), Z27, Z9
+	PREFETCHT1       704(R11)
+	VPSRLD           $0x04, Z20, Z20
+	VPSLLD           $0x01, (SP), Z27
+	VPTERNLOGD       $0xe4, Z1, Z27, Z20
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z20, Z20
+	VPXORD           Z10, Z10, Z10
+	VPDPBUSD.BCST    96(R12), Z20, Z10
+	PREFETCHT1       768(R11)
+	VSHUFI32X4       $0x88, Z16, Z4, Z20
+	VMOVDQA32        Z20, Z27
+	VPSLLD           $0x02, 256(SP), Z28
+	VPTERNLOGD       $0xe4, Z1, Z28, Z27
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z27, Z27
+	VPDPBUSD.BCST    80(R12), Z27, Z9
+	PREFETCHT1       832(R11)
+	VPSRLD           $0x04, Z20, Z20
+	VPSLLD           $0x01, 256(SP), Z27
+	VPTERNLOGD       $0xe4, Z1, Z27, Z20
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z20, Z20
+	VPDPBUSD.BCST    112(R12), Z20, Z10
+	VSHUFI32X4       $0xdd, Z25, Z24, Z20
+	VMOVDQA32        Z20, Z24
+	VMOVDQU32        (SP), Z25
+	VPTERNLOGD       $0xe4, Z1, Z25, Z24
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z24, Z24
+	VPXORD           Z11, Z11, Z11
+	VPDPBUSD.BCST    128(R12), Z24, Z11
+	PREFETCHT1       896(R11)
+	VPSRLD           $0x04, Z20, Z20
+	VPSRLD           $0x01, (SP), Z24
+	VPTERNLOGD       $0xe4, Z1, Z24, Z20
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z20, Z20
+	VPXORD           Z12, Z12, Z12
+	VPDPBUSD.BCST    160(R12), Z20, Z12
+	PREFETCHT1       960(R11)
+	VSHUFI32X4       $0xdd, Z16, Z4, Z4
+	VMOVDQA32        Z4, Z16
+	VMOVDQU32        256(SP), Z20
+	VPTERNLOGD       $0xe4, Z1, Z20, Z16
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z16, Z16
+	VPDPBUSD.BCST    144(R12), Z16, Z11
+	VPSRLD           $0x04, Z4, Z4
+	VPSRLD           $0x01, 256(SP), Z16
+	VPTERNLOGD       $0xe4, Z1, Z16, Z4
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    176(R12), Z4, Z12
+	PREFETCHT1       1024(R11)
+	VSHUFI32X4       $0x88, Z5, Z3, Z4
+	VSHUFI32X4       $0xdd, Z5, Z3, Z3
+	VSHUFI32X4       $0x88, Z21, Z17, Z5
+	VSHUFI32X4       $0xdd, Z21, Z17, Z16
+	VSHUFI32X4       $0x88, Z5, Z4, Z17
+	VMOVDQA32        Z17, Z20
+	VPSLLD           $0x02, 64(SP), Z21
+	VPTERNLOGD       $0xe4, Z1, Z21, Z20
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z20, Z20
+	VPDPBUSD.BCST    68(R12), Z20, Z9
+	PREFETCHT1       1088(R11)
+	VPSRLD           $0x04, Z17, Z17
+	VPSLLD           $0x01, 64(SP), Z20
+	VPTERNLOGD       $0xe4, Z1, Z20, Z17
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z17, Z17
+	VPDPBUSD.BCST    100(R12), Z17, Z10
+	VSHUFI32X4       $0x88, Z16, Z3, Z17
+	VMOVDQA32        Z17, Z20
+	VPSLLD           $0x02, 320(SP), Z21
+	VPTERNLOGD       $0xe4, Z1, Z21, Z20
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z20, Z20
+	VPDPBUSD.BCST    84(R12), Z20, Z9
+	PREFETCHT1       1152(R11)
+	VPSRLD           $0x04, Z17, Z17
+	VPSLLD           $0x01, 320(SP), Z20
+	VPTERNLOGD       $0xe4, Z1, Z20, Z17
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z17, Z17
+	VPDPBUSD.BCST    116(R12), Z17, Z10
+	PREFETCHT1       1216(R11)
+	VSHUFI32X4       $0xdd, Z5, Z4, Z4
+	VMOVDQA32        Z4, Z5
+	VMOVDQU32        64(SP), Z17
+	VPTERNLOGD       $0xe4, Z1, Z17, Z5
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    132(R12), Z5, Z11
+	VPSRLD           $0x04, Z4, Z4
+	VPSRLD           $0x01, 64(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z4
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    164(R12), Z4, Z12
+	PREFETCHT1       1280(R11)
+	VSHUFI32X4       $0xdd, Z16, Z3, Z3
+	VMOVDQA32        Z3, Z4
+	VMOVDQU32        320(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z4
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    148(R12), Z4, Z11
+	PREFETCHT1       1344(R11)
+	VPSRLD           $0x04, Z3, Z3
+	VPSRLD           $0x01, 320(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    180(R12), Z3, Z12
+	VSHUFI32X4       $0x88, Z15, Z26, Z3
+	VSHUFI32X4       $0xdd, Z15, Z26, Z4
+	VSHUFI32X4       $0x88, Z23, Z19, Z5
+	VSHUFI32X4       $0xdd, Z23, Z19, Z15
+	VSHUFI32X4       $0x88, Z5, Z3, Z16
+	VMOVDQA32        Z16, Z17
+	VPSLLD           $0x02, 128(SP), Z19
+	VPTERNLOGD       $0xe4, Z1, Z19, Z17
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z17, Z17
+	VPDPBUSD.BCST    72(R12), Z17, Z9
+	PREFETCHT1       1408(R11)
+	VPSRLD           $0x04, Z16, Z16
+	VPSLLD           $0x01, 128(SP), Z17
+	VPTERNLOGD       $0xe4, Z1, Z17, Z16
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z16, Z16
+	VPDPBUSD.BCST    104(R12), Z16, Z10
+	PREFETCHT1       1472(R11)
+	VSHUFI32X4       $0x88, Z15, Z4, Z16
+	VMOVDQA32        Z16, Z17
+	VPSLLD           $0x02, 384(SP), Z19
+	VPTERNLOGD       $0xe4, Z1, Z19, Z17
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z17, Z17
+	VPDPBUSD.BCST    88(R12), Z17, Z9
+	PREFETCHT1       1536(R11)
+	VPSRLD           $0x04, Z16, Z16
+	VPSLLD           $0x01, 384(SP), Z17
+	VPTERNLOGD       $0xe4, Z1, Z17, Z16
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z16, Z16
+	VPDPBUSD.BCST    120(R12), Z16, Z10
+	VSHUFI32X4       $0xdd, Z5, Z3, Z3
+	VMOVDQA32        Z3, Z5
+	VMOVDQU32        128(SP), Z16
+	VPTERNLOGD       $0xe4, Z1, Z16, Z5
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    136(R12), Z5, Z11
+	PREFETCHT1       1600(R11)
+	VPSRLD           $0x04, Z3, Z3
+	VPSRLD           $0x01, 128(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z3
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    168(R12), Z3, Z12
+	PREFETCHT1       1664(R11)
+	VSHUFI32X4       $0xdd, Z15, Z4, Z3
+	VMOVDQA32        Z3, Z4
+	VMOVDQU32        384(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z4
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    152(R12), Z4, Z11
+	VPSRLD           $0x04, Z3, Z3
+	VPSRLD           $0x01, 384(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    184(R12), Z3, Z12
+	PREFETCHT1       1728(R11)
+	VSHUFI32X4       $0x88, Z6, Z2, Z3
+	VSHUFI32X4       $0xdd, Z6, Z2, Z2
+	VSHUFI32X4       $0x88, Z22, Z18, Z4
+	VSHUFI32X4       $0xdd, Z22, Z18, Z5
+	VSHUFI32X4       $0x88, Z4, Z3, Z6
+	VMOVDQA32        Z6, Z15
+	VPSLLD           $0x02, 192(SP), Z16
+	VPTERNLOGD       $0xe4, Z1, Z16, Z15
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z15, Z15
+	VPDPBUSD.BCST    76(R12), Z15, Z9
+	PREFETCHT1       1792(R11)
+	VPSRLD           $0x04, Z6, Z6
+	VPSLLD           $0x01, 192(SP), Z15
+	VPTERNLOGD       $0xe4, Z1, Z15, Z6
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z6, Z6
+	VPDPBUSD.BCST    108(R12), Z6, Z10
+	VSHUFI32X4       $0x88, Z5, Z2, Z6
+	VMOVDQA32        Z6, Z15
+	VPSLLD           $0x02, 448(SP), Z16
+	VPTERNLOGD       $0xe4, Z1, Z16, Z15
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z15, Z15
+	VPDPBUSD.BCST    92(R12), Z15, Z9
+	PREFETCHT1       1856(R11)
+	VPSRLD           $0x04, Z6, Z6
+	VPSLLD           $0x01, 448(SP), Z15
+	VPTERNLOGD       $0xe4, Z1, Z15, Z6
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z6, Z6
+	VPDPBUSD.BCST    124(R12), Z6, Z10
+	PREFETCHT1       1920(R11)
+	VSHUFI32X4       $0xdd, Z4, Z3, Z3
+	VMOVDQA32        Z3, Z4
+	VMOVDQU32        192(SP), Z6
+	VPTERNLOGD       $0xe4, Z1, Z6, Z4
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    140(R12), Z4, Z11
+	VPSRLD           $0x04, Z3, Z3
+	VPSRLD           $0x01, 192(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    172(R12), Z3, Z12
+	PREFETCHT1       1984(R11)
+	VSHUFI32X4       $0xdd, Z5, Z2, Z2
+	VMOVDQA32        Z2, Z3
+	VMOVDQU32        448(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    156(R12), Z3, Z11
+	PREFETCHT1       2048(R11)
+	VPSRLD           $0x04, Z2, Z2
+	VPSRLD           $0x01, 448(SP), Z3
+	VPTERNLOGD       $0xe4, Z1, Z3, Z2
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z2, Z2
+	VPDPBUSD.BCST    188(R12), Z2, Z12
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           128(AX), Z9, Z2
+	VFMADD231PS.BCST 8(R13), Z2, Z0
+	VBROADCASTSS     8(R14), Z2
+	VFNMADD231PS     128(CX), Z2, Z0
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           192(AX), Z10, Z2
+	VFMADD231PS.BCST 12(R13), Z2, Z0
+	VBROADCASTSS     12(R14), Z2
+	VFNMADD231PS     192(CX), Z2, Z0
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           256(AX), Z11, Z2
+	VFMADD231PS.BCST 16(R13), Z2, Z0
+	VBROADCASTSS     16(R14), Z2
+	VFNMADD231PS     256(CX), Z2, Z0
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           320(AX), Z12, Z2
+	VFMADD231PS.BCST 20(R13), Z2, Z0
+	VBROADCASTSS     20(R14), Z2
+	VFNMADD231PS     320(CX), Z2, Z0
+	VMOVDQU32        112(DX), Z2
+	VMOVDQU32        112(DX)(BX*1), Z3
+	VMOVDQU32        112(DX)(BX*2), Z4
+	VMOVDQU32        112(DX)(SI*1), Z5
+	VMOVDQU32        112(DI), Z6
+	VMOVDQU32        112(DI)(BX*1), Z15
+	VMOVDQU32        112(DI)(BX*2), Z16
+	VMOVDQU32        112(DI)(SI*1), Z17
+	VMOVDQU32        112(R8), Z18
+	VMOVDQU32        112(R8)(BX*1), Z19
+	VMOVDQU32        112(R8)(BX*2), Z20
+	VMOVDQU32        112(R8)(SI*1), Z21
+	VMOVDQU32        112(R9), Z22
+	VMOVDQU32        112(R9)(BX*1), Z23
+	VMOVDQU32        112(R9)(BX*2), Z24
+	VMOVDQU32        112(R9)(SI*1), Z25
+	VPUNPCKLDQ       Z3, Z2, Z26
+	VPUNPCKHDQ       Z3, Z2, Z2
+	VPUNPCKLDQ       Z5, Z4, Z3
+	VPUNPCKHDQ       Z5, Z4, Z4
+	VPUNPCKLDQ       Z15, Z6, Z5
+	VPUNPCKHDQ       Z15, Z6, Z6
+	VPUNPCKLDQ       Z17, Z16, Z15
+	VPUNPCKHDQ       Z17, Z16, Z16
+	VPUNPCKLDQ       Z19, Z18, Z17
+	VPUNPCKHDQ       Z19, Z18, Z18
+	VPUNPCKLDQ       Z21, Z20, Z19
+	VPUNPCKHDQ       Z21, Z20, Z20
+	VPUNPCKLDQ       Z23, Z22, Z21
+	VPUNPCKHDQ       Z23, Z22, Z22
+	VPUNPCKLDQ       Z25, Z24, Z23
+	VPUNPCKHDQ       Z25, Z24, Z24
+	VPUNPCKLQDQ      Z3, Z26, Z25
+	VPUNPCKHQDQ      Z3, Z26, Z3
+	VPUNPCKLQDQ      Z4, Z2, Z26
+	VPUNPCKHQDQ      Z4, Z2, Z2
+	VPUNPCKLQDQ      Z15, Z5, Z4
+	VPUNPCKHQDQ      Z15, Z5, Z5
+	VPUNPCKLQDQ      Z16, Z6, Z15
+	VPUNPCKHQDQ      Z16, Z6, Z6
+	VPUNPCKLQDQ      Z19, Z17, Z16
+	VPUNPCKHQDQ      Z19, Z17, Z17
+	VPUNPCKLQDQ      Z20, Z18, Z19
+	VPUNPCKHQDQ      Z20, Z18, Z18
+	VPUNPCKLQDQ      Z23, Z21, Z20
+	VPUNPCKHQDQ      Z23, Z21, Z21
+	VPUNPCKLQDQ      Z24, Z22, Z23
+	VPUNPCKHQDQ      Z24, Z22, Z22
+	VSHUFI32X4       $0x88, Z4, Z25, Z24
+	VSHUFI32X4       $0xdd, Z4, Z25, Z4
+	VSHUFI32X4       $0x88, Z20, Z16, Z25
+	VSHUFI32X4       $0xdd, Z20, Z16, Z16
+	VSHUFI32X4       $0x88, Z25, Z24, Z20
+	VSHUFI32X4       $0x88, Z16, Z4, Z20
+	VSHUFI32X4       $0xdd, Z25, Z24, Z20
+	VMOVDQA32        Z20, Z24
+	VPSRLD           $0x02, (SP), Z25
+	VPTERNLOGD       $0xe4, Z1, Z25, Z24
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z24, Z24
+	VPXORD           Z13, Z13, Z13
+	VPDPBUSD.BCST    192(R12), Z24, Z13
+	PREFETCHT1       2112(R11)
+	VPSRLD           $0x04, Z20, Z20
+	VPSRLD           $0x03, (SP), Z24
+	VPTERNLOGD       $0xe4, Z1, Z24, Z20
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z20, Z20
+	VPXORD           Z14, Z14, Z14
+	VPDPBUSD.BCST    224(R12), Z20, Z14
+	PREFETCHT1       2176(R11)
+	VSHUFI32X4       $0xdd, Z16, Z4, Z4
+	VMOVDQA32        Z4, Z16
+	VPSRLD           $0x02, 256(SP), Z20
+	VPTERNLOGD       $0xe4, Z1, Z20, Z16
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z16, Z16
+	VPDPBUSD.BCST    208(R12), Z16, Z13
+	PREFETCHT1       2240(R11)
+	VPSRLD           $0x04, Z4, Z4
+	VPSRLD           $0x03, 256(SP), Z16
+	VPTERNLOGD       $0xe4, Z1, Z16, Z4
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    240(R12), Z4, Z14
+	VSHUFI32X4       $0x88, Z5, Z3, Z4
+	VSHUFI32X4       $0xdd, Z5, Z3, Z3
+	VSHUFI32X4       $0x88, Z21, Z17, Z5
+	VSHUFI32X4       $0xdd, Z21, Z17, Z16
+	VSHUFI32X4       $0x88, Z5, Z4, Z17
+	VSHUFI32X4       $0x88, Z16, Z3, Z17
+	VSHUFI32X4       $0xdd, Z5, Z4, Z4
+	VMOVDQA32        Z4, Z5
+	VPSRLD           $0x02, 64(SP), Z17
+	VPTERNLOGD       $0xe4, Z1, Z17, Z5
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    196(R12), Z5, Z13
+	PREFETCHT1       2304(R11)
+	VPSRLD           $0x04, Z4, Z4
+	VPSRLD           $0x03, 64(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z4
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    228(R12), Z4, Z14
+	PREFETCHT1       2368(R11)
+	VSHUFI32X4       $0xdd, Z16, Z3, Z3
+	VMOVDQA32        Z3, Z4
+	VPSRLD           $0x02, 320(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z4
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    212(R12), Z4, Z13
+	VPSRLD           $0x04, Z3, Z3
+	VPSRLD           $0x03, 320(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    244(R12), Z3, Z14
+	PREFETCHT1       2432(R11)
+	VSHUFI32X4       $0x88, Z15, Z26, Z3
+	VSHUFI32X4       $0xdd, Z15, Z26, Z4
+	VSHUFI32X4       $0x88, Z23, Z19, Z5
+	VSHUFI32X4       $0xdd, Z23, Z19, Z15
+	VSHUFI32X4       $0x88, Z5, Z3, Z16
+	VSHUFI32X4       $0x88, Z15, Z4, Z16
+	VSHUFI32X4       $0xdd, Z5, Z3, Z3
+	VMOVDQA32        Z3, Z5
+	VPSRLD           $0x02, 128(SP), Z16
+	VPTERNLOGD       $0xe4, Z1, Z16, Z5
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    200(R12), Z5, Z13
+	PREFETCHT1       2496(R11)
+	VPSRLD           $0x04, Z3, Z3
+	VPSRLD           $0x03, 128(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z3
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    232(R12), Z3, Z14
+	VSHUFI32X4       $0xdd, Z15, Z4, Z3
+	VMOVDQA32        Z3, Z4
+	VPSRLD           $0x02, 384(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z4
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    216(R12), Z4, Z13
+	PREFETCHT1       2560(R11)
+	VPSRLD           $0x04, Z3, Z3
+	VPSRLD           $0x03, 384(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    248(R12), Z3, Z14
+	PREFETCHT1       2624(R11)
+	VSHUFI32X4       $0x88, Z6, Z2, Z3
+	VSHUFI32X4       $0xdd, Z6, Z2, Z2
+	VSHUFI32X4       $0x88, Z22, Z18, Z4
+	VSHUFI32X4       $0xdd, Z22, Z18, Z5
+	VSHUFI32X4       $0x88, Z4, Z3, Z6
+	VSHUFI32X4       $0x88, Z5, Z2, Z6
+	VSHUFI32X4       $0xdd, Z4, Z3, Z3
+	VMOVDQA32        Z3, Z4
+	VPSRLD           $0x02, 192(SP), Z6
+	VPTERNLOGD       $0xe4, Z1, Z6, Z4
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    204(R12), Z4, Z13
+	VPSRLD           $0x04, Z3, Z3
+	VPSRLD           $0x03, 192(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    236(R12), Z3, Z14
+	PREFETCHT1       2688(R11)
+	VSHUFI32X4       $0xdd, Z5, Z2, Z2
+	VMOVDQA32        Z2, Z3
+	VPSRLD           $0x02, 448(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    220(R12), Z3, Z13
+	PREFETCHT1       2752(R11)
+	VPSRLD           $0x04, Z2, Z2
+	VPSRLD           $0x03, 448(SP), Z3
+	VPTERNLOGD       $0xe4, Z1, Z3, Z2
+	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z2, Z2
+	VPDPBUSD.BCST    252(R12), Z2, Z14
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           384(AX), Z13, Z2
+	VFMADD231PS.BCST 24(R13), Z2, Z0
+	VBROADCASTSS     24(R14), Z2
+	VFNMADD231PS     384(CX), Z2, Z0
+	VCVTDQ2PS        Z14, Z14
+	VMULPS           448(AX), Z14, Z2
+	VFMADD231PS.BCST 28(R13), Z2, Z0
+	VBROADCASTSS     28(R14), Z2
+	VFNMADD231PS     448(CX), Z2, Z0
+	ADDQ             $0x000000b0, DX
+	ADDQ             $0x000000b0, DI
+	ADDQ             $0x000000b0, R8
+	ADDQ             $0x000000b0, R9
+	ADDQ             $0x00000b00, R11
+	ADDQ             $0x00000100, R12
+	ADDQ             $0x00000020, R13
+	ADDQ             $0x00000020, R14
+	DECQ             R10
+	JNZ              block
+	MOVQ             acc+0(FP), AX
+	VMOVUPS          Z0, (AX)
+	VZEROUPPER
+	RET
+
+// func unpackQ6K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// Requires: AVX, AVX512F, AVX512VL, MMX+
+TEXT ·unpackQ6K512(SB), $1024-56
+	MOVQ         codes+0(FP), AX
+	MOVQ         scales+8(FP), CX
+	MOVQ         src+24(FP), DX
+	MOVQ         stride+32(FP), BX
+	LEAQ         (BX)(BX*2), SI
+	LEAQ         (DX)(BX*4), DI
+	LEAQ         (DI)(BX*4), R8
+	LEAQ         (R8)(BX*4), R9
+	MOVQ         blocks+40(FP), R10
+	MOVQ         ahead+48(FP), R11
+	MOVL         $0x0f0f0f0f, R12
+	VPBROADCASTD R12, Z0
+
+block:
 	VPXORD          Z1, Z1, Z1
-	VPINSRW         $0x00, 208(DX), X0, X0
-	VPINSRW         $0x00, 208(R8), X1, X1
-	VPINSRW         $0x01, 208(DX)(BX*1), X0, X0
-	VPINSRW         $0x01, 208(R8)(BX*1), X1, X1
-	VPINSRW         $0x02, 208(DX)(BX*2), X0, X0
-	VPINSRW         $0x02, 208(R8)(BX*2), X1, X1
-	VPINSRW         $0x03, 208(DX)(SI*1), X0, X0
-	VPINSRW         $0x03, 208(R8)(SI*1), X1, X1
-	VPINSRW         $0x04, 208(DI), X0, X0
-	VPINSRW         $0x04, 208(R9), X1, X1
-	VPINSRW         $0x05, 208(DI)(BX*1), X0, X0
-	VPINSRW         $0x05, 208(R9)(BX*1), X1, X1
-	VPINSRW         $0x06, 208(DI)(BX*2), X0, X0
-	VPINSRW         $0x06, 208(R9)(BX*2), X1, X1
-	VPINSRW         $0x07, 208(DI)(SI*1), X0, X0
-	VPINSRW         $0x07, 208(R9)(SI*1), X1, X1
-	VINSERTI32X4    $0x01, X1, Y0, Y0
-	VCVTPH2PS       Y0, Z2
-	VBROADCASTI32X4 192(DX), Z3
-	VINSERTI32X4    $0x01, 192(DI), Z3, Z3
-	VINSERTI32X4    $0x02, 192(R8), Z3, Z3
-	VINSERTI32X4    $0x03, 192(R9), Z3, Z3
-	VBROADCASTI32X4 192(DX)(BX*1), Z4
-	VINSERTI32X4    $0x01, 192(DI)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x02, 192(R8)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x03, 192(R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4 192(DX)(BX*2), Z5
-	VINSERTI32X4    $0x01, 192(DI)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x02, 192(R8)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x03, 192(R9)(BX*2), Z5, Z5
-	VBROADCASTI32X4 192(DX)(SI*1), Z6
-	VINSERTI32X4    $0x01, 192(DI)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x02, 192(R8)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x03, 192(R9)(SI*1), Z6, Z6
-	VPUNPCKLDQ      Z4, Z3, Z7
-	VPUNPCKHDQ      Z4, Z3, Z3
-	VPUNPCKLDQ      Z6, Z5, Z4
-	VPUNPCKHDQ      Z6, Z5, Z5
-	VPUNPCKLQDQ     Z4, Z7, Z6
-	VPUNPCKHQDQ     Z4, Z7, Z4
-	VPUNPCKLQDQ     Z5, Z3, Z7
-	VPUNPCKHQDQ     Z5, Z3, Z3
-	VPSLLD          $0x18, Z6, Z5
+	VPXORD          Z2, Z2, Z2
+	VPINSRW         $0x00, 208(DX), X1, X1
+	VPINSRW         $0x00, 208(R8), X2, X2
+	VPINSRW         $0x01, 208(DX)(BX*1), X1, X1
+	VPINSRW         $0x01, 208(R8)(BX*1), X2, X2
+	VPINSRW         $0x02, 208(DX)(BX*2), X1, X1
+	VPINSRW         $0x02, 208(R8)(BX*2), X2, X2
+	VPINSRW         $0x03, 208(DX)(SI*1), X1, X1
+	VPINSRW         $0x03, 208(R8)(SI*1), X2, X2
+	VPINSRW         $0x04, 208(DI), X1, X1
+	VPINSRW         $0x04, 208(R9), X2, X2
+	VPINSRW         $0x05, 208(DI)(BX*1), X1, X1
+	VPINSRW         $0x05, 208(R9)(BX*1), X2, X2
+	VPINSRW         $0x06, 208(DI)(BX*2), X1, X1
+	VPINSRW         $0x06, 208(R9)(BX*2), X2, X2
+	VPINSRW         $0x07, 208(DI)(SI*1), X1, X1
+	VPINSRW         $0x07, 208(R9)(SI*1), X2, X2
+	VINSERTI32X4    $0x01, X2, Y1, Y1
+	VCVTPH2PS       Y1, Z3
+	VBROADCASTI32X4 192(DX), Z4
+	VINSERTI32X4    $0x01, 192(DI), Z4, Z4
+	VINSERTI32X4    $0x02, 192(R8), Z4, Z4
+	VINSERTI32X4    $0x03, 192(R9), Z4, Z4
+	VBROADCASTI32X4 192(DX)(BX*1), Z5
+	VINSERTI32X4    $0x01, 192(DI)(BX*1), Z5, Z5
+	VINSERTI32X4    $0x02, 192(R8)(BX*1), Z5, Z5
+	VINSERTI32X4    $0x03, 192(R9)(BX*1), Z5, Z5
+	VBROADCASTI32X4 192(DX)(BX*2), Z6
+	VINSERTI32X4    $0x01, 192(DI)(BX*2), Z6, Z6
+	VINSERTI32X4    $0x02, 192(R8)(BX*2), Z6, Z6
+	VINSERTI32X4    $0x03, 192(R9)(BX*2), Z6, Z6
+	VBROADCASTI32X4 192(DX)(SI*1), Z7
+	VINSERTI32X4    $0x01, 192(DI)(SI*1), Z7, Z7
+	VINSERTI32X4    $0x02, 192(R8)(SI*1), Z7, Z7
+	VINSERTI32X4    $0x03, 192(R9)(SI*1), Z7, Z7
+	VPUNPCKLDQ      Z5, Z4, Z8
+	VPUNPCKHDQ      Z5, Z4, Z4
+	VPUNPCKLDQ      Z7, Z6, Z5
+	VPUNPCKHDQ      Z7, Z6, Z6
+	VPUNPCKLQDQ     Z5, Z8, Z7
+	VPUNPCKHQDQ     Z5, Z8, Z5
+	VPUNPCKLQDQ     Z6, Z4, Z8
+	VPUNPCKHQDQ     Z6, Z4, Z4
+	VPSLLD          $0x18, Z7, Z6
+	VPSRAD          $0x18, Z6, Z6
+	VCVTDQ2PS       Z6, Z6
+	VMULPS          Z3, Z6, Z6
+	VMOVUPS         Z6, (CX)
+	VPSLLD          $0x10, Z7, Z6
+	VPSRAD          $0x18, Z6, Z6
+	VCVTDQ2PS       Z6, Z6
+	VMULPS          Z3, Z6, Z6
+	VMOVUPS         Z6, 64(CX)
+	VPSLLD          $0x08, Z7, Z6
+	VPSRAD          $0x18, Z6, Z6
+	VCVTDQ2PS       Z6, Z6
+	VMULPS          Z3, Z6, Z6
+	VMOVUPS         Z6, 128(CX)
+	VPSRAD          $0x18, Z7, Z6
+	VCVTDQ2PS       Z6, Z6
+	VMULPS          Z3, Z6, Z6
+	VMOVUPS         Z6, 192(CX)
+	VPSLLD          $0x18, Z5, Z6
+	VPSRAD          $0x18, Z6, Z6
+	VCVTDQ2PS       Z6, Z6
+	VMULPS          Z3, Z6, Z6
+	VMOVUPS         Z6, 256(CX)
+	VPSLLD          $0x10, Z5, Z6
+	VPSRAD          $0x18, Z6, Z6
+	VCVTDQ2PS       Z6, Z6
+	VMULPS          Z3, Z6, Z6
+	VMOVUPS         Z6, 320(CX)
+	VPSLLD          $0x08, Z5, Z6
+	VPSRAD          $0x18, Z6, Z6
+	VCVTDQ2PS       Z6, Z6
+	VMULPS          Z3, Z6, Z6
+	VMOVUPS         Z6, 384(CX)
 	VPSRAD          $0x18, Z5, Z5
 	VCVTDQ2PS       Z5, Z5
-	VMULPS          Z2, Z5, Z5
-	VMOVUPS         Z5, (CX)
-	VPSLLD          $0x10, Z6, Z5
+	VMULPS          Z3, Z5, Z5
+	VMOVUPS         Z5, 448(CX)
+	VPSLLD          $0x18, Z8, Z5
 	VPSRAD          $0x18, Z5, Z5
 	VCVTDQ2PS       Z5, Z5
-	VMULPS          Z2, Z5, Z5
-	VMOVUPS         Z5, 64(CX)
-	VPSLLD          $0x08, Z6, Z5
+	VMULPS          Z3, Z5, Z5
+	VMOVUPS         Z5, 512(CX)
+	VPSLLD          $0x10, Z8, Z5
 	VPSRAD          $0x18, Z5, Z5
 	VCVTDQ2PS       Z5, Z5
-	VMULPS          Z2, Z5, Z5
-	VMOVUPS         Z5, 128(CX)
-	VPSRAD          $0x18, Z6, Z5
+	VMULPS          Z3, Z5, Z5
+	VMOVUPS         Z5, 576(CX)
+	VPSLLD          $0x08, Z8, Z5
+	VPSRAD          $0x18, Z5, Z5
 	VCVTDQ2PS       Z5, Z5
-	VMULPS          Z2, Z5, Z5
-	VMOVUPS         Z5, 192(CX)
+	VMULPS          Z3, Z5, Z5
+	VMOVUPS         Z5, 640(CX)
+	VPSRAD          $0x18, Z8, Z5
+	VCVTDQ2PS       Z5, Z5
+	VMULPS          Z3, Z5, Z5
+	VMOVUPS         Z5, 704(CX)
 	VPSLLD          $0x18, Z4, Z5
 	VPSRAD          $0x18, Z5, Z5
 	VCVTDQ2PS       Z5, Z5
-	VMULPS          Z2, Z5, Z5
-	VMOVUPS         Z5, 256(CX)
+	VMULPS          Z3, Z5, Z5
+	VMOVUPS         Z5, 768(CX)
 	VPSLLD          $0x10, Z4, Z5
 	VPSRAD          $0x18, Z5, Z5
 	VCVTDQ2PS       Z5, Z5
-	VMULPS          Z2, Z5, Z5
-	VMOVUPS         Z5, 320(CX)
+	VMULPS          Z3, Z5, Z5
+	VMOVUPS         Z5, 832(CX)
 	VPSLLD          $0x08, Z4, Z5
 	VPSRAD          $0x18, Z5, Z5
 	VCVTDQ2PS       Z5, Z5
-	VMULPS          Z2, Z5, Z5
-	VMOVUPS         Z5, 384(CX)
+	VMULPS          Z3, Z5, Z5
+	VMOVUPS         Z5, 896(CX)
 	VPSRAD          $0x18, Z4, Z4
 	VCVTDQ2PS       Z4, Z4
-	VMULPS          Z2, Z4, Z4
-	VMOVUPS         Z4, 448(CX)
-	VPSLLD          $0x18, Z7, Z4
-	VPSRAD          $0x18, Z4, Z4
-	VCVTDQ2PS       Z4, Z4
-	VMULPS          Z2, Z4, Z4
-	VMOVUPS         Z4, 512(CX)
-	VPSLLD          $0x10, Z7, Z4
-	VPSRAD          $0x18, Z4, Z4
-	VCVTDQ2PS       Z4, Z4
-	VMULPS          Z2, Z4, Z4
-	VMOVUPS         Z4, 576(CX)
-	VPSLLD          $0x08, Z7, Z4
-	VPSRAD          $0x18, Z4, Z4
-	VCVTDQ2PS       Z4, Z4
-	VMULPS          Z2, Z4, Z4
-	VMOVUPS         Z4, 640(CX)
-	VPSRAD          $0x18, Z7, Z4
-	VCVTDQ2PS       Z4, Z4
-	VMULPS          Z2, Z4, Z4
-	VMOVUPS         Z4, 704(CX)
-	VPSLLD          $0x18, Z3, Z4
-	VPSRAD          $0x18, Z4, Z4
-	VCVTDQ2PS       Z4, Z4
-	VMULPS          Z2, Z4, Z4
-	VMOVUPS         Z4, 768(CX)
-	VPSLLD          $0x10, Z3, Z4
-	VPSRAD          $0x18, Z4, Z4
-	VCVTDQ2PS       Z4, Z4
-	VMULPS          Z2, Z4, Z4
-	VMOVUPS         Z4, 832(CX)
-	VPSLLD          $0x08, Z3, Z4
-	VPSRAD          $0x18, Z4, Z4
-	VCVTDQ2PS       Z4, Z4
-	VMULPS          Z2, Z4, Z4
-	VMOVUPS         Z4, 896(CX)
-	VPSRAD          $0x18, Z3, Z3
-	VCVTDQ2PS       Z3, Z3
-	VMULPS          Z2, Z3, Z3
-	VMOVUPS         Z3, 960(CX)
-	MOVL            $0x0f0f0f0f, R12
-	VPBROADCASTD    R12, Z2
-	MOVL            $0x3f3f3f3f, R12
-	VPBROADCASTD    R12, Z3
-	VMOVDQU32       128(DX), Z4
-	VMOVDQU32       128(DX)(BX*1), Z5
-	VMOVDQU32       128(DX)(BX*2), Z6
-	VMOVDQU32       128(DX)(SI*1), Z7
-	VMOVDQU32       128(DI), Z8
-	VMOVDQU32       128(DI)(BX*1), Z9
-	VMOVDQU32       128(DI)(BX*2), Z10
-	VMOVDQU32       128(DI)(SI*1), Z11
-	VMOVDQU32       128(R8), Z12
-	VMOVDQU32       128(R8)(BX*1), Z13
-	VMOVDQU32       128(R8)(BX*2), Z14
-	VMOVDQU32       128(R8)(SI*1), Z15
-	VMOVDQU32       128(R9), Z16
-	VMOVDQU32       128(R9)(BX*1), Z17
-	VMOVDQU32       128(R9)(BX*2), Z18
-	VMOVDQU32       128(R9)(SI*1), Z19
-	VPUNPCKLDQ      Z5, Z4, Z20
-	VPUNPCKHDQ      Z5, Z4, Z4
-	VPUNPCKLDQ      Z7, Z6, Z5
-	VPUNPCKHDQ      Z7, Z6, Z6
-	VPUNPCKLDQ      Z9, Z8, Z7
-	VPUNPCKHDQ      Z9, Z8, Z8
-	VPUNPCKLDQ      Z11, Z10, Z9
-	VPUNPCKHDQ      Z11, Z10, Z10
-	VPUNPCKLDQ      Z13, Z12, Z11
-	VPUNPCKHDQ      Z13, Z12, Z12
-	VPUNPCKLDQ      Z15, Z14, Z13
-	VPUNPCKHDQ      Z15, Z14, Z14
-	VPUNPCKLDQ      Z17, Z16, Z15
-	VPUNPCKHDQ      Z17, Z16, Z16
-	VPUNPCKLDQ      Z19, Z18, Z17
-	VPUNPCKHDQ      Z19, Z18, Z18
-	VPUNPCKLQDQ     Z5, Z20, Z19
-	VPUNPCKHQDQ     Z5, Z20, Z5
-	VPUNPCKLQDQ     Z6, Z4, Z20
-	VPUNPCKHQDQ     Z6, Z4, Z4
-	VPUNPCKLQDQ     Z9, Z7, Z6
+	VMULPS          Z3, Z4, Z4
+	VMOVUPS         Z4, 960(CX)
+	VMOVDQU32       128(DX), Z3
+	VMOVDQU32       128(DX)(BX*1), Z4
+	VMOVDQU32       128(DX)(BX*2), Z5
+	VMOVDQU32       128(DX)(SI*1), Z6
+	VMOVDQU32       128(DI), Z7
+	VMOVDQU32       128(DI)(BX*1), Z8
+	VMOVDQU32       128(DI)(BX*2), Z9
+	VMOVDQU32       128(DI)(SI*1), Z10
+	VMOVDQU32       128(R8), Z11
+	VMOVDQU32       128(R8)(BX*1), Z12
+	VMOVDQU32       128(R8)(BX*2), Z13
+	VMOVDQU32       128(R8)(SI*1), Z14
+	VMOVDQU32       128(R9), Z15
+	VMOVDQU32       128(R9)(BX*1), Z16
+	VMOVDQU32       128(R9)(BX*2), Z17
+	VMOVDQU32       128(R9)(SI*1), Z18
+	VPUNPCKLDQ      Z4, Z3, Z19
+	VPUNPCKHDQ      Z4, Z3, Z3
+	VPUNPCKLDQ      Z6, Z5, Z4
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLDQ      Z10, Z9, Z8
+	VPUNPCKHDQ      Z10, Z9, Z9
+	VPUNPCKLDQ      Z12, Z11, Z10
+	VPUNPCKHDQ      Z12, Z11, Z11
+	VPUNPCKLDQ      Z14, Z13, Z12
+	VPUNPCKHDQ      Z14, Z13, Z13
+	VPUNPCKLDQ      Z16, Z15, Z14
+	VPUNPCKHDQ      Z16, Z15, Z15
+	VPUNPCKLDQ      Z18, Z17, Z16
+	VPUNPCKHDQ      Z18, Z17, Z17
+	VPUNPCKLQDQ     Z4, Z19, Z18
+	VPUNPCKHQDQ     Z4, Z19, Z4
+	VPUNPCKLQDQ     Z5, Z3, Z19
+	VPUNPCKHQDQ     Z5, Z3, Z3
+	VPUNPCKLQDQ     Z8, Z6, Z5
+	VPUNPCKHQDQ     Z8, Z6, Z6
+	VPUNPCKLQDQ     Z9, Z7, Z8
 	VPUNPCKHQDQ     Z9, Z7, Z7
-	VPUNPCKLQDQ     Z10, Z8, Z9
-	VPUNPCKHQDQ     Z10, Z8, Z8
-	VPUNPCKLQDQ     Z13, Z11, Z10
+	VPUNPCKLQDQ     Z12, Z10, Z9
+	VPUNPCKHQDQ     Z12, Z10, Z10
+	VPUNPCKLQDQ     Z13, Z11, Z12
 	VPUNPCKHQDQ     Z13, Z11, Z11
-	VPUNPCKLQDQ     Z14, Z12, Z13
-	VPUNPCKHQDQ     Z14, Z12, Z12
-	VPUNPCKLQDQ     Z17, Z15, Z14
+	VPUNPCKLQDQ     Z16, Z14, Z13
+	VPUNPCKHQDQ     Z16, Z14, Z14
+	VPUNPCKLQDQ     Z17, Z15, Z16
 	VPUNPCKHQDQ     Z17, Z15, Z15
-	VPUNPCKLQDQ     Z18, Z16, Z17
-	VPUNPCKHQDQ     Z18, Z16, Z16
-	VSHUFI32X4      $0x88, Z6, Z19, Z18
-	VSHUFI32X4      $0xdd, Z6, Z19, Z6
-	VSHUFI32X4      $0x88, Z14, Z10, Z19
-	VSHUFI32X4      $0xdd, Z14, Z10, Z10
-	VSHUFI32X4      $0x88, Z19, Z18, Z14
-	VSHUFI32X4      $0x88, Z10, Z6, Z21
-	VSHUFI32X4      $0xdd, Z19, Z18, Z18
-	VSHUFI32X4      $0xdd, Z10, Z6, Z6
-	VSHUFI32X4      $0x88, Z7, Z5, Z10
-	VSHUFI32X4      $0xdd, Z7, Z5, Z5
-	VSHUFI32X4      $0x88, Z15, Z11, Z7
-	VSHUFI32X4      $0xdd, Z15, Z11, Z11
-	VSHUFI32X4      $0x88, Z7, Z10, Z15
-	VSHUFI32X4      $0x88, Z11, Z5, Z19
-	VSHUFI32X4      $0xdd, Z7, Z10, Z7
-	VSHUFI32X4      $0xdd, Z11, Z5, Z5
-	VSHUFI32X4      $0x88, Z9, Z20, Z10
-	VSHUFI32X4      $0xdd, Z9, Z20, Z9
-	VSHUFI32X4      $0x88, Z17, Z13, Z11
-	VSHUFI32X4      $0xdd, Z17, Z13, Z13
-	VSHUFI32X4      $0x88, Z11, Z10, Z17
-	VSHUFI32X4      $0x88, Z13, Z9, Z20
-	VSHUFI32X4      $0xdd, Z11, Z10, Z10
+	VSHUFI32X4      $0x88, Z5, Z18, Z17
+	VSHUFI32X4      $0xdd, Z5, Z18, Z5
+	VSHUFI32X4      $0x88, Z13, Z9, Z18
 	VSHUFI32X4      $0xdd, Z13, Z9, Z9
-	VSHUFI32X4      $0x88, Z8, Z4, Z11
-	VSHUFI32X4      $0xdd, Z8, Z4, Z4
-	VSHUFI32X4      $0x88, Z16, Z12, Z8
-	VSHUFI32X4      $0xdd, Z16, Z12, Z12
-	VSHUFI32X4      $0x88, Z8, Z11, Z13
-	VSHUFI32X4      $0x88, Z12, Z4, Z16
-	VSHUFI32X4      $0xdd, Z8, Z11, Z8
-	VSHUFI32X4      $0xdd, Z12, Z4, Z4
-	VMOVDQU32       Z18, (SP)
-	VMOVDQU32       Z7, 64(SP)
-	VMOVDQU32       Z10, 128(SP)
-	VMOVDQU32       Z8, 192(SP)
-	VMOVDQU32       Z6, 256(SP)
-	VMOVDQU32       Z5, 320(SP)
+	VSHUFI32X4      $0x88, Z18, Z17, Z13
+	VMOVDQU32       Z13, (SP)
+	VSHUFI32X4      $0x88, Z9, Z5, Z13
+	VMOVDQU32       Z13, 256(SP)
+	VSHUFI32X4      $0xdd, Z18, Z17, Z13
+	VMOVDQU32       Z13, 512(SP)
+	VSHUFI32X4      $0xdd, Z9, Z5, Z5
+	VMOVDQU32       Z5, 768(SP)
+	VSHUFI32X4      $0x88, Z6, Z4, Z5
+	VSHUFI32X4      $0xdd, Z6, Z4, Z4
+	VSHUFI32X4      $0x88, Z14, Z10, Z6
+	VSHUFI32X4      $0xdd, Z14, Z10, Z9
+	VSHUFI32X4      $0x88, Z6, Z5, Z10
+	VMOVDQU32       Z10, 64(SP)
+	VSHUFI32X4      $0x88, Z9, Z4, Z10
+	VMOVDQU32       Z10, 320(SP)
+	VSHUFI32X4      $0xdd, Z6, Z5, Z5
+	VMOVDQU32       Z5, 576(SP)
+	VSHUFI32X4      $0xdd, Z9, Z4, Z4
+	VMOVDQU32       Z4, 832(SP)
+	VSHUFI32X4      $0x88, Z8, Z19, Z4
+	VSHUFI32X4      $0xdd, Z8, Z19, Z5
+	VSHUFI32X4      $0x88, Z16, Z12, Z6
+	VSHUFI32X4      $0xdd, Z16, Z12, Z8
+	VSHUFI32X4      $0x88, Z6, Z4, Z9
+	VMOVDQU32       Z9, 128(SP)
+	VSHUFI32X4      $0x88, Z8, Z5, Z9
 	VMOVDQU32       Z9, 384(SP)
-	VMOVDQU32       Z4, 448(SP)
-	VMOVDQU32       (DX), Z4
-	VMOVDQU32       (DX)(BX*1), Z5
-	VMOVDQU32       (DX)(BX*2), Z6
-	VMOVDQU32       (DX)(SI*1), Z7
-	VMOVDQU32       (DI), Z8
-	VMOVDQU32       (DI)(BX*1), Z9
-	VMOVDQU32       (DI)(BX*2), Z10
-	VMOVDQU32       (DI)(SI*1), Z11
-	VMOVDQU32       (R8), Z12
-	VMOVDQU32       (R8)(BX*1), Z18
-	VMOVDQU32       (R8)(BX*2), Z22
-	VMOVDQU32       (R8)(SI*1), Z23
-	VMOVDQU32       (R9), Z24
-	VMOVDQU32       (R9)(BX*1), Z25
-	VMOVDQU32       (R9)(BX*2), Z26
-	VMOVDQU32       (R9)(SI*1), Z27
-	VPUNPCKLDQ      Z5, Z4, Z28
-	VPUNPCKHDQ      Z5, Z4, Z4
-	VPUNPCKLDQ      Z7, Z6, Z5
-	VPUNPCKHDQ      Z7, Z6, Z6
-	VPUNPCKLDQ      Z9, Z8, Z7
-	VPUNPCKHDQ      Z9, Z8, Z8
-	VPUNPCKLDQ      Z11, Z10, Z9
-	VPUNPCKHDQ      Z11, Z10, Z10
-	VPUNPCKLDQ      Z18, Z12, Z11
-	VPUNPCKHDQ      Z18, Z12, Z12
-	VPUNPCKLDQ      Z23, Z22, Z18
-	VPUNPCKHDQ      Z23, Z22, Z22
-	VPUNPCKLDQ      Z25, Z24, Z23
-	VPUNPCKHDQ      Z25, Z24, Z24
-	VPUNPCKLDQ      Z27, Z26, Z25
-	VPUNPCKHDQ      Z27, Z26, Z26
-	VPUNPCKLQDQ     Z5, Z28, Z27
-	VPUNPCKHQDQ     Z5, Z28, Z5
-	VPUNPCKLQDQ     Z6, Z4, Z28
-	VPUNPCKHQDQ     Z6, Z4, Z4
-	VPUNPCKLQDQ     Z9, Z7, Z6
+	VSHUFI32X4      $0xdd, Z6, Z4, Z4
+	VMOVDQU32       Z4, 640(SP)
+	VSHUFI32X4      $0xdd, Z8, Z5, Z4
+	VMOVDQU32       Z4, 896(SP)
+	VSHUFI32X4      $0x88, Z7, Z3, Z4
+	VSHUFI32X4      $0xdd, Z7, Z3, Z3
+	VSHUFI32X4      $0x88, Z15, Z11, Z5
+	VSHUFI32X4      $0xdd, Z15, Z11, Z6
+	VSHUFI32X4      $0x88, Z5, Z4, Z7
+	VMOVDQU32       Z7, 192(SP)
+	VSHUFI32X4      $0x88, Z6, Z3, Z7
+	VMOVDQU32       Z7, 448(SP)
+	VSHUFI32X4      $0xdd, Z5, Z4, Z4
+	VMOVDQU32       Z4, 704(SP)
+	VSHUFI32X4      $0xdd, Z6, Z3, Z3
+	VMOVDQU32       Z3, 960(SP)
+	VMOVDQU32       (DX), Z3
+	VMOVDQU32       (DX)(BX*1), Z4
+	VMOVDQU32       (DX)(BX*2), Z5
+	VMOVDQU32       (DX)(SI*1), Z6
+	VMOVDQU32       (DI), Z7
+	VMOVDQU32       (DI)(BX*1), Z8
+	VMOVDQU32       (DI)(BX*2), Z9
+	VMOVDQU32       (DI)(SI*1), Z10
+	VMOVDQU32       (R8), Z11
+	VMOVDQU32       (R8)(BX*1), Z12
+	VMOVDQU32       (R8)(BX*2), Z13
+	VMOVDQU32       (R8)(SI*1), Z14
+	VMOVDQU32       (R9), Z15
+	VMOVDQU32       (R9)(BX*1), Z16
+	VMOVDQU32       (R9)(BX*2), Z17
+	VMOVDQU32       (R9)(SI*1), Z18
+	VPUNPCKLDQ      Z4, Z3, Z19
+	VPUNPCKHDQ      Z4, Z3, Z3
+	VPUNPCKLDQ      Z6, Z5, Z4
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLDQ      Z10, Z9, Z8
+	VPUNPCKHDQ      Z10, Z9, Z9
+	VPUNPCKLDQ      Z12, Z11, Z10
+	VPUNPCKHDQ      Z12, Z11, Z11
+	VPUNPCKLDQ      Z14, Z13, Z12
+	VPUNPCKHDQ      Z14, Z13, Z13
+	VPUNPCKLDQ      Z16, Z15, Z14
+	VPUNPCKHDQ      Z16, Z15, Z15
+	VPUNPCKLDQ      Z18, Z17, Z16
+	VPUNPCKHDQ      Z18, Z17, Z17
+	VPUNPCKLQDQ     Z4, Z19, Z18
+	VPUNPCKHQDQ     Z4, Z19, Z4
+	VPUNPCKLQDQ     Z5, Z3, Z19
+	VPUNPCKHQDQ     Z5, Z3, Z3
+	VPUNPCKLQDQ     Z8, Z6, Z5
+	VPUNPCKHQDQ     Z8, Z6, Z6
+	VPUNPCKLQDQ     Z9, Z7, Z8
 	VPUNPCKHQDQ     Z9, Z7, Z7
-	VPUNPCKLQDQ     Z10, Z8, Z9
-	VPUNPCKHQDQ     Z10, Z8, Z8
-	VPUNPCKLQDQ     Z18, Z11, Z10
-	VPUNPCKHQDQ     Z18, Z11, Z11
-	VPUNPCKLQDQ     Z22, Z12, Z18
-	VPUNPCKHQDQ     Z22, Z12, Z12
-	VPUNPCKLQDQ     Z25, Z23, Z22
-	VPUNPCKHQDQ     Z25, Z23, Z23
-	VPUNPCKLQDQ     Z26, Z24, Z25
-	VPUNPCKHQDQ     Z26, Z24, Z24
-	VSHUFI32X4      $0x88, Z6, Z27, Z26
-	VSHUFI32X4      $0xdd, Z6, Z27, Z6
-	VSHUFI32X4      $0x88, Z22, Z10, Z27
-	VSHUFI32X4      $0xdd, Z22, Z10, Z10
-	VSHUFI32X4      $0x88, Z27, Z26, Z22
-	VSHUFI32X4      $0x88, Z10, Z6, Z29
-	VSHUFI32X4      $0xdd, Z27, Z26, Z26
-	VSHUFI32X4      $0xdd, Z10, Z6, Z6
-	VSHUFI32X4      $0x88, Z7, Z5, Z10
-	VSHUFI32X4      $0xdd, Z7, Z5, Z5
-	VSHUFI32X4      $0x88, Z23, Z11, Z7
-	VSHUFI32X4      $0xdd, Z23, Z11, Z11
-	VSHUFI32X4      $0x88, Z7, Z10, Z23
-	VSHUFI32X4      $0x88, Z11, Z5, Z27
-	VSHUFI32X4      $0xdd, Z7, Z10, Z7
-	VSHUFI32X4      $0xdd, Z11, Z5, Z5
-	VSHUFI32X4      $0x88, Z9, Z28, Z10
-	VSHUFI32X4      $0xdd, Z9, Z28, Z9
-	VSHUFI32X4      $0x88, Z25, Z18, Z11
-	VSHUFI32X4      $0xdd, Z25, Z18, Z18
-	VSHUFI32X4      $0x88, Z11, Z10, Z25
-	VSHUFI32X4      $0x88, Z18, Z9, Z28
-	VSHUFI32X4      $0xdd, Z11, Z10, Z10
-	VSHUFI32X4      $0xdd, Z18, Z9, Z9
-	VSHUFI32X4      $0x88, Z8, Z4, Z11
-	VSHUFI32X4      $0xdd, Z8, Z4, Z4
-	VSHUFI32X4      $0x88, Z24, Z12, Z8
-	VSHUFI32X4      $0xdd, Z24, Z12, Z12
-	VSHUFI32X4      $0x88, Z8, Z11, Z18
-	VSHUFI32X4      $0x88, Z12, Z4, Z24
-	VSHUFI32X4      $0xdd, Z8, Z11, Z8
-	VSHUFI32X4      $0xdd, Z12, Z4, Z4
-	VMOVDQA32       Z22, Z11
-	VPSLLD          $0x04, Z14, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, (AX)
-	PREFETCHT1      (R11)
-	VPSRLD          $0x04, Z22, Z11
-	VMOVDQA32       Z14, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, 1024(AX)
-	PREFETCHT1      64(R11)
-	VMOVDQA32       Z23, Z11
-	VPSLLD          $0x04, Z15, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, 64(AX)
-	PREFETCHT1      128(R11)
-	VPSRLD          $0x04, Z23, Z11
-	VMOVDQA32       Z15, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, 1088(AX)
-	PREFETCHT1      192(R11)
-	VMOVDQA32       Z25, Z11
-	VPSLLD          $0x04, Z17, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, 128(AX)
-	PREFETCHT1      256(R11)
-	VPSRLD          $0x04, Z25, Z11
-	VMOVDQA32       Z17, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, 1152(AX)
-	VMOVDQA32       Z18, Z11
-	VPSLLD          $0x04, Z13, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, 192(AX)
-	PREFETCHT1      320(R11)
-	VPSRLD          $0x04, Z18, Z11
-	VMOVDQA32       Z13, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, 1216(AX)
-	PREFETCHT1      384(R11)
-	VMOVDQA32       Z29, Z11
-	VPSLLD          $0x04, Z21, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, 256(AX)
-	PREFETCHT1      448(R11)
-	VPSRLD          $0x04, Z29, Z11
-	VMOVDQA32       Z21, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, 1280(AX)
-	PREFETCHT1      512(R11)
-	VMOVDQA32       Z27, Z11
-	VPSLLD          $0x04, Z19, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, 320(AX)
-	PREFETCHT1      576(R11)
-	VPSRLD          $0x04, Z27, Z11
-	VMOVDQA32       Z19, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, 1344(AX)
-	VMOVDQA32       Z28, Z11
-	VPSLLD          $0x04, Z20, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, 384(AX)
-	PREFETCHT1      640(R11)
-	VPSRLD          $0x04, Z28, Z11
-	VMOVDQA32       Z20, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, 1408(AX)
-	PREFETCHT1      704(R11)
-	VMOVDQA32       Z24, Z11
-	VPSLLD          $0x04, Z16, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, 448(AX)
-	PREFETCHT1      768(R11)
-	VPSRLD          $0x04, Z24, Z11
-	VMOVDQA32       Z16, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, 1472(AX)
-	PREFETCHT1      832(R11)
-	VMOVDQA32       Z26, Z11
-	VPSLLD          $0x02, Z14, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, 512(AX)
-	PREFETCHT1      896(R11)
-	VPSRLD          $0x04, Z26, Z11
-	VPSRLD          $0x02, Z14, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, 1536(AX)
-	VMOVDQA32       Z7, Z11
-	VPSLLD          $0x02, Z15, Z12
-	VPTERNLOGD      $0xe4, Z2, Z12, Z11
-	VPANDD          Z3, Z11, Z11
-	VMOVDQU32       Z11, 576(AX)
-	PREFETCHT1      960(R11)
-	VPSRLD          $0x04, Z7, Z7
-	VPSRLD          $0x02, Z15, Z11
-	VPTERNLOGD      $0xe4, Z2, Z11, Z7
-	VPANDD          Z3, Z7, Z7
-	VMOVDQU32       Z7, 1600(AX)
-	PREFETCHT1      1024(R11)
-	VMOVDQA32       Z10, Z7
-	VPSLLD          $0x02, Z17, Z11
-	VPTERNLOGD      $0xe4, Z2, Z11, Z7
-	VPANDD          Z3, Z7, Z7
-	VMOVDQU32       Z7, 640(AX)
-	PREFETCHT1      1088(R11)
-	VPSRLD          $0x04, Z10, Z7
-	VPSRLD          $0x02, Z17, Z10
-	VPTERNLOGD      $0xe4, Z2, Z10, Z7
-	VPANDD          Z3, Z7, Z7
-	VMOVDQU32       Z7, 1664(AX)
-	PREFETCHT1      1152(R11)
-	VMOVDQA32       Z8, Z7
-	VPSLLD          $0x02, Z13, Z10
-	VPTERNLOGD      $0xe4, Z2, Z10, Z7
-	VPANDD          Z3, Z7, Z7
-	VMOVDQU32       Z7, 704(AX)
-	PREFETCHT1      1216(R11)
-	VPSRLD          $0x04, Z8, Z7
-	VPSRLD          $0x02, Z13, Z8
-	VPTERNLOGD      $0xe4, Z2, Z8, Z7
-	VPANDD          Z3, Z7, Z7
-	VMOVDQU32       Z7, 1728(AX)
-	VMOVDQA32       Z6, Z7
-	VPSLLD          $0x02, Z21, Z8
-	VPTERNLOGD      $0xe4, Z2, Z8, Z7
-	VPANDD          Z3, Z7, Z7
-	VMOVDQU32       Z7, 768(AX)
-	PREFETCHT1      1280(R11)
-	VPSRLD          $0x04, Z6, Z6
-	VPSRLD          $0x02, Z21, Z7
-	VPTERNLOGD      $0xe4, Z2, Z7, Z6
-	VPANDD          Z3, Z6, Z6
-	VMOVDQU32       Z6, 1792(AX)
-	PREFETCHT1      1344(R11)
-	VMOVDQA32       Z5, Z6
-	VPSLLD          $0x02, Z19, Z7
-	VPTERNLOGD      $0xe4, Z2, Z7, Z6
-	VPANDD          Z3, Z6, Z6
-	VMOVDQU32       Z6, 832(AX)
-	PREFETCHT1      1408(R11)
-	VPSRLD          $0x04, Z5, Z5
-	VPSRLD          $0x02, Z19, Z6
-	VPTERNLOGD      $0xe4, Z2, Z6, Z5
-	VPANDD          Z3, Z5, Z5
-	VMOVDQU32       Z5, 1856(AX)
-	PREFETCHT1      1472(R11)
-	VMOVDQA32       Z9, Z5
-	VPSLLD          $0x02, Z20, Z6
-	VPTERNLOGD      $0xe4, Z2, Z6, Z5
-	VPANDD          Z3, Z5, Z5
-	VMOVDQU32       Z5, 896(AX)
-	PREFETCHT1      1536(R11)
-	VPSRLD          $0x04, Z9, Z5
-	VPSRLD          $0x02, Z20, Z6
-	VPTERNLOGD      $0xe4, Z2, Z6, Z5
-	VPANDD          Z3, Z5, Z5
-	VMOVDQU32       Z5, 1920(AX)
-	VMOVDQA32       Z4, Z5
-	VPSLLD          $0x02, Z16, Z6
-	VPTERNLOGD      $0xe4, Z2, Z6, Z5
-	VPANDD          Z3, Z5, Z5
-	VMOVDQU32       Z5, 960(AX)
-	PREFETCHT1      1600(R11)
-	VPSRLD          $0x04, Z4, Z4
-	VPSRLD          $0x02, Z16, Z5
-	VPTERNLOGD      $0xe4, Z2, Z5, Z4
-	VPANDD          Z3, Z4, Z4
-	VMOVDQU32       Z4, 1984(AX)
-	PREFETCHT1      1664(R11)
-	VMOVDQU32       (SP), Z4
-	VMOVDQU32       64(SP), Z5
-	VMOVDQU32       128(SP), Z6
-	VMOVDQU32       192(SP), Z7
-	VMOVDQU32       256(SP), Z8
-	VMOVDQU32       320(SP), Z9
-	VMOVDQU32       384(SP), Z10
-	VMOVDQU32       448(SP), Z11
-	VMOVDQU32       64(DX), Z12
-	VMOVDQU32       64(DX)(BX*1), Z13
-	VMOVDQU32       64(DX)(BX*2), Z14
-	VMOVDQU32       64(DX)(SI*1), Z15
-	VMOVDQU32       64(DI), Z16
-	VMOVDQU32       64(DI)(BX*1), Z17
-	VMOVDQU32       64(DI)(BX*2), Z18
-	VMOVDQU32       64(DI)(SI*1), Z19
-	VMOVDQU32       64(R8), Z20
-	VMOVDQU32       64(R8)(BX*1), Z21
-	VMOVDQU32       64(R8)(BX*2), Z22
-	VMOVDQU32       64(R8)(SI*1), Z23
-	VMOVDQU32       64(R9), Z24
-	VMOVDQU32       64(R9)(BX*1), Z25
-	VMOVDQU32       64(R9)(BX*2), Z26
-	VMOVDQU32       64(R9)(SI*1), Z27
-	VPUNPCKLDQ      Z13, Z12, Z28
-	VPUNPCKHDQ      Z13, Z12, Z12
-	VPUNPCKLDQ      Z15, Z14, Z13
-	VPUNPCKHDQ      Z15, Z14, Z14
-	VPUNPCKLDQ      Z17, Z16, Z15
-	VPUNPCKHDQ      Z17, Z16, Z16
-	VPUNPCKLDQ      Z19, Z18, Z17
-	VPUNPCKHDQ      Z19, Z18, Z18
-	VPUNPCKLDQ      Z21, Z20, Z19
-	VPUNPCKHDQ      Z21, Z20, Z20
-	VPUNPCKLDQ      Z23, Z22, Z21
-	VPUNPCKHDQ      Z23, Z22, Z22
-	VPUNPCKLDQ      Z25, Z24, Z23
-	VPUNPCKHDQ      Z25, Z24, Z24
-	VPUNPCKLDQ      Z27, Z26, Z25
-	VPUNPCKHDQ      Z27, Z26, Z26
-	VPUNPCKLQDQ     Z13, Z28, Z27
-	VPUNPCKHQDQ     Z13, Z28, Z13
-	VPUNPCKLQDQ     Z14, Z12, Z28
-	VPUNPCKHQDQ     Z14, Z12, Z12
-	VPUNPCKLQDQ     Z17, Z15, Z14
+	VPUNPCKLQDQ     Z12, Z10, Z9
+	VPUNPCKHQDQ     Z12, Z10, Z10
+	VPUNPCKLQDQ     Z13, Z11, Z12
+	VPUNPCKHQDQ     Z13, Z11, Z11
+	VPUNPCKLQDQ     Z16, Z14, Z13
+	VPUNPCKHQDQ     Z16, Z14, Z14
+	VPUNPCKLQDQ     Z17, Z15, Z16
 	VPUNPCKHQDQ     Z17, Z15, Z15
-	VPUNPCKLQDQ     Z18, Z16, Z17
-	VPUNPCKHQDQ     Z18, Z16, Z16
-	VPUNPCKLQDQ     Z21, Z19, Z18
-	VPUNPCKHQDQ     Z21, Z19, Z19
-	VPUNPCKLQDQ     Z22, Z20, Z21
-	VPUNPCKHQDQ     Z22, Z20, Z20
-	VPUNPCKLQDQ     Z25, Z23, Z22
-	VPUNPCKHQDQ     Z25, Z23, Z23
-	VPUNPCKLQDQ     Z26, Z24, Z25
-	VPUNPCKHQDQ     Z26, Z24, Z24
-	VSHUFI32X4      $0x88, Z14, Z27, Z26
-	VSHUFI32X4      $0xdd, Z14, Z27, Z14
-	VSHUFI32X4      $0x88, Z22, Z18, Z27
-	VSHUFI32X4      $0xdd, Z22, Z18, Z18
-	VSHUFI32X4      $0x88, Z27, Z26, Z22
-	VSHUFI32X4      $0x88, Z18, Z14, Z29
-	VSHUFI32X4      $0xdd, Z27, Z26, Z26
-	VSHUFI32X4      $0xdd, Z18, Z14, Z14
-	VSHUFI32X4      $0x88, Z15, Z13, Z18
-	VSHUFI32X4      $0xdd, Z15, Z13, Z13
-	VSHUFI32X4      $0x88, Z23, Z19, Z15
-	VSHUFI32X4      $0xdd, Z23, Z19, Z19
-	VSHUFI32X4      $0x88, Z15, Z18, Z23
-	VSHUFI32X4      $0x88, Z19, Z13, Z27
-	VSHUFI32X4      $0xdd, Z15, Z18, Z15
-	VSHUFI32X4      $0xdd, Z19, Z13, Z13
-	VSHUFI32X4      $0x88, Z17, Z28, Z18
-	VSHUFI32X4      $0xdd, Z17, Z28, Z17
-	VSHUFI32X4      $0x88, Z25, Z21, Z19
-	VSHUFI32X4      $0xdd, Z25, Z21, Z21
-	VSHUFI32X4      $0x88, Z19, Z18, Z25
-	VSHUFI32X4      $0x88, Z21, Z17, Z28
-	VSHUFI32X4      $0xdd, Z19, Z18, Z18
-	VSHUFI32X4      $0xdd, Z21, Z17, Z17
-	VSHUFI32X4      $0x88, Z16, Z12, Z19
-	VSHUFI32X4      $0xdd, Z16, Z12, Z12
-	VSHUFI32X4      $0x88, Z24, Z20, Z16
-	VSHUFI32X4      $0xdd, Z24, Z20, Z20
-	VSHUFI32X4      $0x88, Z16, Z19, Z21
-	VSHUFI32X4      $0x88, Z20, Z12, Z24
-	VSHUFI32X4      $0xdd, Z16, Z19, Z16
-	VSHUFI32X4      $0xdd, Z20, Z12, Z12
-	VMOVDQA32       Z22, Z19
-	VPSLLD          $0x04, Z4, Z20
-	VPTERNLOGD      $0xe4, Z2, Z20, Z19
-	VPANDD          Z3, Z19, Z19
-	VMOVDQU32       Z19, 2048(AX)
+	VSHUFI32X4      $0x88, Z5, Z18, Z17
+	VSHUFI32X4      $0xdd, Z5, Z18, Z5
+	VSHUFI32X4      $0x88, Z13, Z9, Z18
+	VSHUFI32X4      $0xdd, Z13, Z9, Z9
+	VSHUFI32X4      $0x88, Z18, Z17, Z13
+	VMOVDQA32       Z13, Z20
+	VPSLLD          $0x04, (SP), Z21
+	VPTERNLOGD      $0xe4, Z0, Z21, Z20
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z20, Z20
+	VMOVDQU32       Z20, (AX)
+	PREFETCHT1      (R11)
+	VPSRLD          $0x04, Z13, Z13
+	VMOVDQU32       (SP), Z20
+	VPTERNLOGD      $0xe4, Z0, Z20, Z13
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z13, Z13
+	VMOVDQU32       Z13, 1024(AX)
+	PREFETCHT1      64(R11)
+	VSHUFI32X4      $0x88, Z9, Z5, Z13
+	VMOVDQA32       Z13, Z20
+	VPSLLD          $0x04, 256(SP), Z21
+	VPTERNLOGD      $0xe4, Z0, Z21, Z20
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z20, Z20
+	VMOVDQU32       Z20, 256(AX)
+	PREFETCHT1      128(R11)
+	VPSRLD          $0x04, Z13, Z13
+	VMOVDQU32       256(SP), Z20
+	VPTERNLOGD      $0xe4, Z0, Z20, Z13
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z13, Z13
+	VMOVDQU32       Z13, 1280(AX)
+	PREFETCHT1      192(R11)
+	VSHUFI32X4      $0xdd, Z18, Z17, Z13
+	VMOVDQA32       Z13, Z17
+	VPSLLD          $0x02, (SP), Z18
+	VPTERNLOGD      $0xe4, Z0, Z18, Z17
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z17, Z17
+	VMOVDQU32       Z17, 512(AX)
+	PREFETCHT1      256(R11)
+	VPSRLD          $0x04, Z13, Z13
+	VPSRLD          $0x02, (SP), Z17
+	VPTERNLOGD      $0xe4, Z0, Z17, Z13
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z13, Z13
+	VMOVDQU32       Z13, 1536(AX)
+	VSHUFI32X4      $0xdd, Z9, Z5, Z5
+	VMOVDQA32       Z5, Z9
+	VPSLLD          $0x02, 256(SP), Z13
+	VPTERNLOGD      $0xe4, Z0, Z13, Z9
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 768(AX)
+	PREFETCHT1      320(R11)
+	VPSRLD          $0x04, Z5, Z5
+	VPSRLD          $0x02, 256(SP), Z9
+	VPTERNLOGD      $0xe4, Z0, Z9, Z5
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
+	VMOVDQU32       Z5, 1792(AX)
+	PREFETCHT1      384(R11)
+	VSHUFI32X4      $0x88, Z6, Z4, Z5
+	VSHUFI32X4      $0xdd, Z6, Z4, Z4
+	VSHUFI32X4      $0x88, Z14, Z10, Z6
+	VSHUFI32X4      $0xdd, Z14, Z10, Z9
+	VSHUFI32X4      $0x88, Z6, Z5, Z10
+	VMOVDQA32       Z10, Z13
+	VPSLLD          $0x04, 64(SP), Z14
+	VPTERNLOGD      $0xe4, Z0, Z14, Z13
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z13, Z13
+	VMOVDQU32       Z13, 64(AX)
+	PREFETCHT1      448(R11)
+	VPSRLD          $0x04, Z10, Z10
+	VMOVDQU32       64(SP), Z13
+	VPTERNLOGD      $0xe4, Z0, Z13, Z10
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 1088(AX)
+	PREFETCHT1      512(R11)
+	VSHUFI32X4      $0x88, Z9, Z4, Z10
+	VMOVDQA32       Z10, Z13
+	VPSLLD          $0x04, 320(SP), Z14
+	VPTERNLOGD      $0xe4, Z0, Z14, Z13
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z13, Z13
+	VMOVDQU32       Z13, 320(AX)
+	PREFETCHT1      576(R11)
+	VPSRLD          $0x04, Z10, Z10
+	VMOVDQU32       320(SP), Z13
+	VPTERNLOGD      $0xe4, Z0, Z13, Z10
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 1344(AX)
+	VSHUFI32X4      $0xdd, Z6, Z5, Z5
+	VMOVDQA32       Z5, Z6
+	VPSLLD          $0x02, 64(SP), Z10
+	VPTERNLOGD      $0xe4, Z0, Z10, Z6
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z6, Z6
+	VMOVDQU32       Z6, 576(AX)
+	PREFETCHT1      640(R11)
+	VPSRLD          $0x04, Z5, Z5
+	VPSRLD          $0x02, 64(SP), Z6
+	VPTERNLOGD      $0xe4, Z0, Z6, Z5
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
+	VMOVDQU32       Z5, 1600(AX)
+	PREFETCHT1      704(R11)
+	VSHUFI32X4      $0xdd, Z9, Z4, Z4
+	VMOVDQA32       Z4, Z5
+	VPSLLD          $0x02, 320(SP), Z6
+	VPTERNLOGD      $0xe4, Z0, Z6, Z5
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
+	VMOVDQU32       Z5, 832(AX)
+	PREFETCHT1      768(R11)
+	VPSRLD          $0x04, Z4, Z4
+	VPSRLD          $0x02, 320(SP), Z5
+	VPTERNLOGD      $0xe4, Z0, Z5, Z4
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
+	VMOVDQU32       Z4, 1856(AX)
+	PREFETCHT1      832(R11)
+	VSHUFI32X4      $0x88, Z8, Z19, Z4
+	VSHUFI32X4      $0xdd, Z8, Z19, Z5
+	VSHUFI32X4      $0x88, Z16, Z12, Z6
+	VSHUFI32X4      $0xdd, Z16, Z12, Z8
+	VSHUFI32X4      $0x88, Z6, Z4, Z9
+	VMOVDQA32       Z9, Z10
+	VPSLLD          $0x04, 128(SP), Z12
+	VPTERNLOGD      $0xe4, Z0, Z12, Z10
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 128(AX)
+	PREFETCHT1      896(R11)
+	VPSRLD          $0x04, Z9, Z9
+	VMOVDQU32       128(SP), Z10
+	VPTERNLOGD      $0xe4, Z0, Z10, Z9
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 1152(AX)
+	VSHUFI32X4      $0x88, Z8, Z5, Z9
+	VMOVDQA32       Z9, Z10
+	VPSLLD          $0x04, 384(SP), Z12
+	VPTERNLOGD      $0xe4, Z0, Z12, Z10
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 384(AX)
+	PREFETCHT1      960(R11)
+	VPSRLD          $0x04, Z9, Z9
+	VMOVDQU32       384(SP), Z10
+	VPTERNLOGD      $0xe4, Z0, Z10, Z9
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 1408(AX)
+	PREFETCHT1      1024(R11)
+	VSHUFI32X4      $0xdd, Z6, Z4, Z4
+	VMOVDQA32       Z4, Z6
+	VPSLLD          $0x02, 128(SP), Z9
+	VPTERNLOGD      $0xe4, Z0, Z9, Z6
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z6, Z6
+	VMOVDQU32       Z6, 640(AX)
+	PREFETCHT1      1088(R11)
+	VPSRLD          $0x04, Z4, Z4
+	VPSRLD          $0x02, 128(SP), Z6
+	VPTERNLOGD      $0xe4, Z0, Z6, Z4
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
+	VMOVDQU32       Z4, 1664(AX)
+	PREFETCHT1      1152(R11)
+	VSHUFI32X4      $0xdd, Z8, Z5, Z4
+	VMOVDQA32       Z4, Z5
+	VPSLLD          $0x02, 384(SP), Z6
+	VPTERNLOGD      $0xe4, Z0, Z6, Z5
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
+	VMOVDQU32       Z5, 896(AX)
+	PREFETCHT1      1216(R11)
+	VPSRLD          $0x04, Z4, Z4
+	VPSRLD          $0x02, 384(SP), Z5
+	VPTERNLOGD      $0xe4, Z0, Z5, Z4
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
+	VMOVDQU32       Z4, 1920(AX)
+	VSHUFI32X4      $0x88, Z7, Z3, Z4
+	VSHUFI32X4      $0xdd, Z7, Z3, Z3
+	VSHUFI32X4      $0x88, Z15, Z11, Z5
+	VSHUFI32X4      $0xdd, Z15, Z11, Z6
+	VSHUFI32X4      $0x88, Z5, Z4, Z7
+	VMOVDQA32       Z7, Z8
+	VPSLLD          $0x04, 192(SP), Z9
+	VPTERNLOGD      $0xe4, Z0, Z9, Z8
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 192(AX)
+	PREFETCHT1      1280(R11)
+	VPSRLD          $0x04, Z7, Z7
+	VMOVDQU32       192(SP), Z8
+	VPTERNLOGD      $0xe4, Z0, Z8, Z7
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 1216(AX)
+	PREFETCHT1      1344(R11)
+	VSHUFI32X4      $0x88, Z6, Z3, Z7
+	VMOVDQA32       Z7, Z8
+	VPSLLD          $0x04, 448(SP), Z9
+	VPTERNLOGD      $0xe4, Z0, Z9, Z8
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 448(AX)
+	PREFETCHT1      1408(R11)
+	VPSRLD          $0x04, Z7, Z7
+	VMOVDQU32       448(SP), Z8
+	VPTERNLOGD      $0xe4, Z0, Z8, Z7
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 1472(AX)
+	PREFETCHT1      1472(R11)
+	VSHUFI32X4      $0xdd, Z5, Z4, Z4
+	VMOVDQA32       Z4, Z5
+	VPSLLD          $0x02, 192(SP), Z7
+	VPTERNLOGD      $0xe4, Z0, Z7, Z5
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
+	VMOVDQU32       Z5, 704(AX)
+	PREFETCHT1      1536(R11)
+	VPSRLD          $0x04, Z4, Z4
+	VPSRLD          $0x02, 192(SP), Z5
+	VPTERNLOGD      $0xe4, Z0, Z5, Z4
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
+	VMOVDQU32       Z4, 1728(AX)
+	VSHUFI32X4      $0xdd, Z6, Z3, Z3
+	VMOVDQA32       Z3, Z4
+	VPSLLD          $0x02, 448(SP), Z5
+	VPTERNLOGD      $0xe4, Z0, Z5, Z4
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
+	VMOVDQU32       Z4, 960(AX)
+	PREFETCHT1      1600(R11)
+	VPSRLD          $0x04, Z3, Z3
+	VPSRLD          $0x02, 448(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z3
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 1984(AX)
+	PREFETCHT1      1664(R11)
+	VMOVDQU32       64(DX), Z3
+	VMOVDQU32       64(DX)(BX*1), Z4
+	VMOVDQU32       64(DX)(BX*2), Z5
+	VMOVDQU32       64(DX)(SI*1), Z6
+	VMOVDQU32       64(DI), Z7
+	VMOVDQU32       64(DI)(BX*1), Z8
+	VMOVDQU32       64(DI)(BX*2), Z9
+	VMOVDQU32       64(DI)(SI*1), Z10
+	VMOVDQU32       64(R8), Z11
+	VMOVDQU32       64(R8)(BX*1), Z12
+	VMOVDQU32       64(R8)(BX*2), Z13
+	VMOVDQU32       64(R8)(SI*1), Z14
+	VMOVDQU32       64(R9), Z15
+	VMOVDQU32       64(R9)(BX*1), Z16
+	VMOVDQU32       64(R9)(BX*2), Z17
+	VMOVDQU32       64(R9)(SI*1), Z18
+	VPUNPCKLDQ      Z4, Z3, Z19
+	VPUNPCKHDQ      Z4, Z3, Z3
+	VPUNPCKLDQ      Z6, Z5, Z4
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLDQ      Z10, Z9, Z8
+	VPUNPCKHDQ      Z10, Z9, Z9
+	VPUNPCKLDQ      Z12, Z11, Z10
+	VPUNPCKHDQ      Z12, Z11, Z11
+	VPUNPCKLDQ      Z14, Z13, Z12
+	VPUNPCKHDQ      Z14, Z13, Z13
+	VPUNPCKLDQ      Z16, Z15, Z14
+	VPUNPCKHDQ      Z16, Z15, Z15
+	VPUNPCKLDQ      Z18, Z17, Z16
+	VPUNPCKHDQ      Z18, Z17, Z17
+	VPUNPCKLQDQ     Z4, Z19, Z18
+	VPUNPCKHQDQ     Z4, Z19, Z4
+	VPUNPCKLQDQ     Z5, Z3, Z19
+	VPUNPCKHQDQ     Z5, Z3, Z3
+	VPUNPCKLQDQ     Z8, Z6, Z5
+	VPUNPCKHQDQ     Z8, Z6, Z6
+	VPUNPCKLQDQ     Z9, Z7, Z8
+	VPUNPCKHQDQ     Z9, Z7, Z7
+	VPUNPCKLQDQ     Z12, Z10, Z9
+	VPUNPCKHQDQ     Z12, Z10, Z10
+	VPUNPCKLQDQ     Z13, Z11, Z12
+	VPUNPCKHQDQ     Z13, Z11, Z11
+	VPUNPCKLQDQ     Z16, Z14, Z13
+	VPUNPCKHQDQ     Z16, Z14, Z14
+	VPUNPCKLQDQ     Z17, Z15, Z16
+	VPUNPCKHQDQ     Z17, Z15, Z15
+	VSHUFI32X4      $0x88, Z5, Z18, Z17
+	VSHUFI32X4      $0xdd, Z5, Z18, Z5
+	VSHUFI32X4      $0x88, Z13, Z9, Z18
+	VSHUFI32X4      $0xdd, Z13, Z9, Z9
+	VSHUFI32X4      $0x88, Z18, Z17, Z13
+	VMOVDQA32       Z13, Z20
+	VPSLLD          $0x04, 512(SP), Z21
+	VPTERNLOGD      $0xe4, Z0, Z21, Z20
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z20, Z20
+	VMOVDQU32       Z20, 2048(AX)
 	PREFETCHT1      1728(R11)
-	VPSRLD          $0x04, Z22, Z19
-	VMOVDQA32       Z4, Z20
-	VPTERNLOGD      $0xe4, Z2, Z20, Z19
-	VPANDD          Z3, Z19, Z19
-	VMOVDQU32       Z19, 3072(AX)
+	VPSRLD          $0x04, Z13, Z13
+	VMOVDQU32       512(SP), Z20
+	VPTERNLOGD      $0xe4, Z0, Z20, Z13
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z13, Z13
+	VMOVDQU32       Z13, 3072(AX)
 	PREFETCHT1      1792(R11)
-	VMOVDQA32       Z23, Z19
-	VPSLLD          $0x04, Z5, Z20
-	VPTERNLOGD      $0xe4, Z2, Z20, Z19
-	VPANDD          Z3, Z19, Z19
-	VMOVDQU32       Z19, 2112(AX)
-	VPSRLD          $0x04, Z23, Z19
-	VMOVDQA32       Z5, Z20
-	VPTERNLOGD      $0xe4, Z2, Z20, Z19
-	VPANDD          Z3, Z19, Z19
-	VMOVDQU32       Z19, 3136(AX)
+	VSHUFI32X4      $0x88, Z9, Z5, Z13
+	VMOVDQA32       Z13, Z20
+	VPSLLD          $0x04, 768(SP), Z21
+	VPTERNLOGD      $0xe4, Z0, Z21, Z20
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z20, Z20
+	VMOVDQU32       Z20, 2304(AX)
+	VPSRLD          $0x04, Z13, Z13
+	VMOVDQU32       768(SP), Z20
+	VPTERNLOGD      $0xe4, Z0, Z20, Z13
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z13, Z13
+	VMOVDQU32       Z13, 3328(AX)
 	PREFETCHT1      1856(R11)
-	VMOVDQA32       Z25, Z19
-	VPSLLD          $0x04, Z6, Z20
-	VPTERNLOGD      $0xe4, Z2, Z20, Z19
-	VPANDD          Z3, Z19, Z19
-	VMOVDQU32       Z19, 2176(AX)
+	VSHUFI32X4      $0xdd, Z18, Z17, Z13
+	VMOVDQA32       Z13, Z17
+	VPSLLD          $0x02, 512(SP), Z18
+	VPTERNLOGD      $0xe4, Z0, Z18, Z17
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z17, Z17
+	VMOVDQU32       Z17, 2560(AX)
 	PREFETCHT1      1920(R11)
-	VPSRLD          $0x04, Z25, Z19
-	VMOVDQA32       Z6, Z20
-	VPTERNLOGD      $0xe4, Z2, Z20, Z19
-	VPANDD          Z3, Z19, Z19
-	VMOVDQU32       Z19, 3200(AX)
+	VPSRLD          $0x04, Z13, Z13
+	VPSRLD          $0x02, 512(SP), Z17
+	VPTERNLOGD      $0xe4, Z0, Z17, Z13
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z13, Z13
+	VMOVDQU32       Z13, 3584(AX)
 	PREFETCHT1      1984(R11)
-	VMOVDQA32       Z21, Z19
-	VPSLLD          $0x04, Z7, Z20
-	VPTERNLOGD      $0xe4, Z2, Z20, Z19
-	VPANDD          Z3, Z19, Z19
-	VMOVDQU32       Z19, 2240(AX)
+	VSHUFI32X4      $0xdd, Z9, Z5, Z5
+	VMOVDQA32       Z5, Z9
+	VPSLLD          $0x02, 768(SP), Z13
+	VPTERNLOGD      $0xe4, Z0, Z13, Z9
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 2816(AX)
 	PREFETCHT1      2048(R11)
-	VPSRLD          $0x04, Z21, Z19
-	VMOVDQA32       Z7, Z20
-	VPTERNLOGD      $0xe4, Z2, Z20, Z19
-	VPANDD          Z3, Z19, Z19
-	VMOVDQU32       Z19, 3264(AX)
+	VPSRLD          $0x04, Z5, Z5
+	VPSRLD          $0x02, 768(SP), Z9
+	VPTERNLOGD      $0xe4, Z0, Z9, Z5
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
+	VMOVDQU32       Z5, 3840(AX)
 	PREFETCHT1      2112(R11)
-	VMOVDQA32       Z29, Z19
-	VPSLLD          $0x04, Z8, Z20
-	VPTERNLOGD      $0xe4, Z2, Z20, Z19
-	VPANDD          Z3, Z19, Z19
-	VMOVDQU32       Z19, 2304(AX)
-	VPSRLD          $0x04, Z29, Z19
-	VMOVDQA32       Z8, Z20
-	VPTERNLOGD      $0xe4, Z2, Z20, Z19
-	VPANDD          Z3, Z19, Z19
-	VMOVDQU32       Z19, 3328(AX)
+	VSHUFI32X4      $0x88, Z6, Z4, Z5
+	VSHUFI32X4      $0xdd, Z6, Z4, Z4
+	VSHUFI32X4      $0x88, Z14, Z10, Z6
+	VSHUFI32X4      $0xdd, Z14, Z10, Z9
+	VSHUFI32X4      $0x88, Z6, Z5, Z10
+	VMOVDQA32       Z10, Z13
+	VPSLLD          $0x04, 576(SP), Z14
+	VPTERNLOGD      $0xe4, Z0, Z14, Z13
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z13, Z13
+	VMOVDQU32       Z13, 2112(AX)
+	VPSRLD          $0x04, Z10, Z10
+	VMOVDQU32       576(SP), Z13
+	VPTERNLOGD      $0xe4, Z0, Z13, Z10
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 3136(AX)
 	PREFETCHT1      2176(R11)
-	VMOVDQA32       Z27, Z19
-	VPSLLD          $0x04, Z9, Z20
-	VPTERNLOGD      $0xe4, Z2, Z20, Z19
-	VPANDD          Z3, Z19, Z19
-	VMOVDQU32       Z19, 2368(AX)
+	VSHUFI32X4      $0x88, Z9, Z4, Z10
+	VMOVDQA32       Z10, Z13
+	VPSLLD          $0x04, 832(SP), Z14
+	VPTERNLOGD      $0xe4, Z0, Z14, Z13
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z13, Z13
+	VMOVDQU32       Z13, 2368(AX)
 	PREFETCHT1      2240(R11)
-	VPSRLD          $0x04, Z27, Z19
-	VMOVDQA32       Z9, Z20
-	VPTERNLOGD      $0xe4, Z2, Z20, Z19
-	VPANDD          Z3, Z19, Z19
-	VMOVDQU32       Z19, 3392(AX)
+	VPSRLD          $0x04, Z10, Z10
+	VMOVDQU32       832(SP), Z13
+	VPTERNLOGD      $0xe4, Z0, Z13, Z10
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 3392(AX)
 	PREFETCHT1      2304(R11)
-	VMOVDQA32       Z28, Z19
-	VPSLLD          $0x04, Z10, Z20
-	VPTERNLOGD      $0xe4, Z2, Z20, Z19
-	VPANDD          Z3, Z19, Z19
-	VMOVDQU32       Z19, 2432(AX)
+	VSHUFI32X4      $0xdd, Z6, Z5, Z5
+	VMOVDQA32       Z5, Z6
+	VPSLLD          $0x02, 576(SP), Z10
+	VPTERNLOGD      $0xe4, Z0, Z10, Z6
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z6, Z6
+	VMOVDQU32       Z6, 2624(AX)
 	PREFETCHT1      2368(R11)
-	VPSRLD          $0x04, Z28, Z19
-	VMOVDQA32       Z10, Z20
-	VPTERNLOGD      $0xe4, Z2, Z20, Z19
-	VPANDD          Z3, Z19, Z19
-	VMOVDQU32       Z19, 3456(AX)
+	VPSRLD          $0x04, Z5, Z5
+	VPSRLD          $0x02, 576(SP), Z6
+	VPTERNLOGD      $0xe4, Z0, Z6, Z5
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
+	VMOVDQU32       Z5, 3648(AX)
 	PREFETCHT1      2432(R11)
-	VMOVDQA32       Z24, Z19
-	VPSLLD          $0x04, Z11, Z20
-	VPTERNLOGD      $0xe4, Z2, Z20, Z19
-	VPANDD          Z3, Z19, Z19
-	VMOVDQU32       Z19, 2496(AX)
-	VPSRLD          $0x04, Z24, Z19
-	VMOVDQA32       Z11, Z20
-	VPTERNLOGD      $0xe4, Z2, Z20, Z19
-	VPANDD          Z3, Z19, Z19
-	VMOVDQU32       Z19, 3520(AX)
+	VSHUFI32X4      $0xdd, Z9, Z4, Z4
+	VMOVDQA32       Z4, Z5
+	VPSLLD          $0x02, 832(SP), Z6
+	VPTERNLOGD      $0xe4, Z0, Z6, Z5
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
+	VMOVDQU32       Z5, 2880(AX)
+	VPSRLD          $0x04, Z4, Z4
+	VPSRLD          $0x02, 832(SP), Z5
+	VPTERNLOGD      $0xe4, Z0, Z5, Z4
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
+	VMOVDQU32       Z4, 3904(AX)
 	PREFETCHT1      2496(R11)
-	VMOVDQA32       Z26, Z19
-	VPSLLD          $0x02, Z4, Z20
-	VPTERNLOGD      $0xe4, Z2, Z20, Z19
-	VPANDD          Z3, Z19, Z19
-	VMOVDQU32       Z19, 2560(AX)
+	VSHUFI32X4      $0x88, Z8, Z19, Z4
+	VSHUFI32X4      $0xdd, Z8, Z19, Z5
+	VSHUFI32X4      $0x88, Z16, Z12, Z6
+	VSHUFI32X4      $0xdd, Z16, Z12, Z8
+	VSHUFI32X4      $0x88, Z6, Z4, Z9
+	VMOVDQA32       Z9, Z10
+	VPSLLD          $0x04, 640(SP), Z12
+	VPTERNLOGD      $0xe4, Z0, Z12, Z10
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 2176(AX)
 	PREFETCHT1      2560(R11)
-	VPSRLD          $0x04, Z26, Z19
-	VPSRLD          $0x02, Z4, Z4
-	VPTERNLOGD      $0xe4, Z2, Z4, Z19
-	VPANDD          Z3, Z19, Z19
-	VMOVDQU32       Z19, 3584(AX)
+	VPSRLD          $0x04, Z9, Z9
+	VMOVDQU32       640(SP), Z10
+	VPTERNLOGD      $0xe4, Z0, Z10, Z9
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 3200(AX)
 	PREFETCHT1      2624(R11)
-	VMOVDQA32       Z15, Z4
-	VPSLLD          $0x02, Z5, Z19
-	VPTERNLOGD      $0xe4, Z2, Z19, Z4
-	VPANDD          Z3, Z4, Z4
-	VMOVDQU32       Z4, 2624(AX)
+	VSHUFI32X4      $0x88, Z8, Z5, Z9
+	VMOVDQA32       Z9, Z10
+	VPSLLD          $0x04, 896(SP), Z12
+	VPTERNLOGD      $0xe4, Z0, Z12, Z10
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 2432(AX)
 	PREFETCHT1      2688(R11)
-	VPSRLD          $0x04, Z15, Z4
-	VPSRLD          $0x02, Z5, Z5
-	VPTERNLOGD      $0xe4, Z2, Z5, Z4
-	VPANDD          Z3, Z4, Z4
-	VMOVDQU32       Z4, 3648(AX)
+	VPSRLD          $0x04, Z9, Z9
+	VMOVDQU32       896(SP), Z10
+	VPTERNLOGD      $0xe4, Z0, Z10, Z9
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 3456(AX)
 	PREFETCHT1      2752(R11)
-	VMOVDQA32       Z18, Z4
-	VPSLLD          $0x02, Z6, Z5
-	VPTERNLOGD      $0xe4, Z2, Z5, Z4
-	VPANDD          Z3, Z4, Z4
-	VMOVDQU32       Z4, 2688(AX)
-	VPSRLD          $0x04, Z18, Z4
-	VPSRLD          $0x02, Z6, Z5
-	VPTERNLOGD      $0xe4, Z2, Z5, Z4
-	VPANDD          Z3, Z4, Z4
+	VSHUFI32X4      $0xdd, Z6, Z4, Z4
+	VMOVDQA32       Z4, Z6
+	VPSLLD          $0x02, 640(SP), Z9
+	VPTERNLOGD      $0xe4, Z0, Z9, Z6
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z6, Z6
+	VMOVDQU32       Z6, 2688(AX)
+	VPSRLD          $0x04, Z4, Z4
+	VPSRLD          $0x02, 640(SP), Z6
+	VPTERNLOGD      $0xe4, Z0, Z6, Z4
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 3712(AX)
 	PREFETCHT1      2816(R11)
-	VMOVDQA32       Z16, Z4
-	VPSLLD          $0x02, Z7, Z5
-	VPTERNLOGD      $0xe4, Z2, Z5, Z4
-	VPANDD          Z3, Z4, Z4
-	VMOVDQU32       Z4, 2752(AX)
+	VSHUFI32X4      $0xdd, Z8, Z5, Z4
+	VMOVDQA32       Z4, Z5
+	VPSLLD          $0x02, 896(SP), Z6
+	VPTERNLOGD      $0xe4, Z0, Z6, Z5
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
+	VMOVDQU32       Z5, 2944(AX)
 	PREFETCHT1      2880(R11)
-	VPSRLD          $0x04, Z16, Z4
-	VPSRLD          $0x02, Z7, Z5
-	VPTERNLOGD      $0xe4, Z2, Z5, Z4
-	VPANDD          Z3, Z4, Z4
-	VMOVDQU32       Z4, 3776(AX)
-	PREFETCHT1      2944(R11)
-	VMOVDQA32       Z14, Z4
-	VPSLLD          $0x02, Z8, Z5
-	VPTERNLOGD      $0xe4, Z2, Z5, Z4
-	VPANDD          Z3, Z4, Z4
-	VMOVDQU32       Z4, 2816(AX)
-	PREFETCHT1      3008(R11)
-	VPSRLD          $0x04, Z14, Z4
-	VPSRLD          $0x02, Z8, Z5
-	VPTERNLOGD      $0xe4, Z2, Z5, Z4
-	VPANDD          Z3, Z4, Z4
-	VMOVDQU32       Z4, 3840(AX)
-	PREFETCHT1      3072(R11)
-	VMOVDQA32       Z13, Z4
-	VPSLLD          $0x02, Z9, Z5
-	VPTERNLOGD      $0xe4, Z2, Z5, Z4
-	VPANDD          Z3, Z4, Z4
-	VMOVDQU32       Z4, 2880(AX)
-	VPSRLD          $0x04, Z13, Z4
-	VPSRLD          $0x02, Z9, Z5
-	VPTERNLOGD      $0xe4, Z2, Z5, Z4
-	VPANDD          Z3, Z4, Z4
-	VMOVDQU32       Z4, 3904(AX)
-	PREFETCHT1      3136(R11)
-	VMOVDQA32       Z17, Z4
-	VPSLLD          $0x02, Z10, Z5
-	VPTERNLOGD      $0xe4, Z2, Z5, Z4
-	VPANDD          Z3, Z4, Z4
-	VMOVDQU32       Z4, 2944(AX)
-	PREFETCHT1      3200(R11)
-	VPSRLD          $0x04, Z17, Z4
-	VPSRLD          $0x02, Z10, Z5
-	VPTERNLOGD      $0xe4, Z2, Z5, Z4
-	VPANDD          Z3, Z4, Z4
+	VPSRLD          $0x04, Z4, Z4
+	VPSRLD          $0x02, 896(SP), Z5
+	VPTERNLOGD      $0xe4, Z0, Z5, Z4
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 3968(AX)
+	PREFETCHT1      2944(R11)
+	VSHUFI32X4      $0x88, Z7, Z3, Z4
+	VSHUFI32X4      $0xdd, Z7, Z3, Z3
+	VSHUFI32X4      $0x88, Z15, Z11, Z5
+	VSHUFI32X4      $0xdd, Z15, Z11, Z6
+	VSHUFI32X4      $0x88, Z5, Z4, Z7
+	VMOVDQA32       Z7, Z8
+	VPSLLD          $0x04, 704(SP), Z9
+	VPTERNLOGD      $0xe4, Z0, Z9, Z8
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 2240(AX)
+	PREFETCHT1      3008(R11)
+	VPSRLD          $0x04, Z7, Z7
+	VMOVDQU32       704(SP), Z8
+	VPTERNLOGD      $0xe4, Z0, Z8, Z7
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 3264(AX)
+	PREFETCHT1      3072(R11)
+	VSHUFI32X4      $0x88, Z6, Z3, Z7
+	VMOVDQA32       Z7, Z8
+	VPSLLD          $0x04, 960(SP), Z9
+	VPTERNLOGD      $0xe4, Z0, Z9, Z8
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 2496(AX)
+	VPSRLD          $0x04, Z7, Z7
+	VMOVDQU32       960(SP), Z8
+	VPTERNLOGD      $0xe4, Z0, Z8, Z7
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 3520(AX)
+	PREFETCHT1      3136(R11)
+	VSHUFI32X4      $0xdd, Z5, Z4, Z4
+	VMOVDQA32       Z4, Z5
+	VPSLLD          $0x02, 704(SP), Z7
+	VPTERNLOGD      $0xe4, Z0, Z7, Z5
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
+	VMOVDQU32       Z5, 2752(AX)
+	PREFETCHT1      3200(R11)
+	VPSRLD          $0x04, Z4, Z4
+	VPSRLD          $0x02, 704(SP), Z5
+	VPTERNLOGD      $0xe4, Z0, Z5, Z4
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
+	VMOVDQU32       Z4, 3776(AX)
 	PREFETCHT1      3264(R11)
-	VMOVDQA32       Z12, Z4
-	VPSLLD          $0x02, Z11, Z5
-	VPTERNLOGD      $0xe4, Z2, Z5, Z4
-	VPANDD          Z3, Z4, Z4
+	VSHUFI32X4      $0xdd, Z6, Z3, Z3
+	VMOVDQA32       Z3, Z4
+	VPSLLD          $0x02, 960(SP), Z5
+	VPTERNLOGD      $0xe4, Z0, Z5, Z4
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 3008(AX)
 	PREFETCHT1      3328(R11)
-	VPSRLD          $0x04, Z12, Z4
-	VPSRLD          $0x02, Z11, Z5
-	VPTERNLOGD      $0xe4, Z2, Z5, Z4
-	VPANDD          Z3, Z4, Z4
-	VMOVDQU32       Z4, 4032(AX)
+	VPSRLD          $0x04, Z3, Z3
+	VPSRLD          $0x02, 960(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z3
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 4032(AX)
 	ADDQ            $0x000000d2, DX
 	ADDQ            $0x000000d2, DI
 	ADDQ            $0x000000d2, R8
@@ -2248,209 +3617,1050 @@ block:
 	VZEROUPPER
 	RET
 
+// func fusedQ6K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// Requires: AVX, AVX512F, AVX512VL, AVX512VNNI, MMX+
+TEXT ·fusedQ6K512(SB), $1024-88
+	MOVQ         scales+8(FP), AX
+	MOVQ         src+24(FP), CX
+	MOVQ         stride+32(FP), DX
+	LEAQ         (DX)(DX*2), BX
+	LEAQ         (CX)(DX*4), SI
+	LEAQ         (SI)(DX*4), DI
+	LEAQ         (DI)(DX*4), R8
+	MOVQ         blocks+40(FP), R9
+	MOVQ         ahead+48(FP), R10
+	MOVQ         x+56(FP), R11
+	MOVQ         dx+64(FP), R12
+	MOVQ         biases+80(FP), R13
+	MOVQ         acc+0(FP), R14
+	VMOVUPS      (R14), Z0
+	MOVL         $0x0f0f0f0f, R14
+	VPBROADCASTD R14, Z1
+
+block:
+	VPXORD           Z2, Z2, Z2
+	VPXORD           Z3, Z3, Z3
+	VPINSRW          $0x00, 208(CX), X2, X2
+	VPINSRW          $0x00, 208(DI), X3, X3
+	VPINSRW          $0x01, 208(CX)(DX*1), X2, X2
+	VPINSRW          $0x01, 208(DI)(DX*1), X3, X3
+	VPINSRW          $0x02, 208(CX)(DX*2), X2, X2
+	VPINSRW          $0x02, 208(DI)(DX*2), X3, X3
+	VPINSRW          $0x03, 208(CX)(BX*1), X2, X2
+	VPINSRW          $0x03, 208(DI)(BX*1), X3, X3
+	VPINSRW          $0x04, 208(SI), X2, X2
+	VPINSRW          $0x04, 208(R8), X3, X3
+	VPINSRW          $0x05, 208(SI)(DX*1), X2, X2
+	VPINSRW          $0x05, 208(R8)(DX*1), X3, X3
+	VPINSRW          $0x06, 208(SI)(DX*2), X2, X2
+	VPINSRW          $0x06, 208(R8)(DX*2), X3, X3
+	VPINSRW          $0x07, 208(SI)(BX*1), X2, X2
+	VPINSRW          $0x07, 208(R8)(BX*1), X3, X3
+	VINSERTI32X4     $0x01, X3, Y2, Y2
+	VCVTPH2PS        Y2, Z4
+	VBROADCASTI32X4  192(CX), Z5
+	VINSERTI32X4     $0x01, 192(SI), Z5, Z5
+	VINSERTI32X4     $0x02, 192(DI), Z5, Z5
+	VINSERTI32X4     $0x03, 192(R8), Z5, Z5
+	VBROADCASTI32X4  192(CX)(DX*1), Z6
+	VINSERTI32X4     $0x01, 192(SI)(DX*1), Z6, Z6
+	VINSERTI32X4     $0x02, 192(DI)(DX*1), Z6, Z6
+	VINSERTI32X4     $0x03, 192(R8)(DX*1), Z6, Z6
+	VBROADCASTI32X4  192(CX)(DX*2), Z7
+	VINSERTI32X4     $0x01, 192(SI)(DX*2), Z7, Z7
+	VINSERTI32X4     $0x02, 192(DI)(DX*2), Z7, Z7
+	VINSERTI32X4     $0x03, 192(R8)(DX*2), Z7, Z7
+	VBROADCASTI32X4  192(CX)(BX*1), Z8
+	VINSERTI32X4     $0x01, 192(SI)(BX*1), Z8, Z8
+	VINSERTI32X4     $0x02, 192(DI)(BX*1), Z8, Z8
+	VINSERTI32X4     $0x03, 192(R8)(BX*1), Z8, Z8
+	VPUNPCKLDQ       Z6, Z5, Z9
+	VPUNPCKHDQ       Z6, Z5, Z5
+	VPUNPCKLDQ       Z8, Z7, Z6
+	VPUNPCKHDQ       Z8, Z7, Z7
+	VPUNPCKLQDQ      Z6, Z9, Z8
+	VPUNPCKHQDQ      Z6, Z9, Z6
+	VPUNPCKLQDQ      Z7, Z5, Z9
+	VPUNPCKHQDQ      Z7, Z5, Z5
+	VPSLLD           $0x18, Z8, Z7
+	VPSRAD           $0x18, Z7, Z7
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           Z4, Z7, Z7
+	VMOVUPS          Z7, (AX)
+	VPSLLD           $0x10, Z8, Z7
+	VPSRAD           $0x18, Z7, Z7
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           Z4, Z7, Z7
+	VMOVUPS          Z7, 64(AX)
+	VPSLLD           $0x08, Z8, Z7
+	VPSRAD           $0x18, Z7, Z7
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           Z4, Z7, Z7
+	VMOVUPS          Z7, 128(AX)
+	VPSRAD           $0x18, Z8, Z7
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           Z4, Z7, Z7
+	VMOVUPS          Z7, 192(AX)
+	VPSLLD           $0x18, Z6, Z7
+	VPSRAD           $0x18, Z7, Z7
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           Z4, Z7, Z7
+	VMOVUPS          Z7, 256(AX)
+	VPSLLD           $0x10, Z6, Z7
+	VPSRAD           $0x18, Z7, Z7
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           Z4, Z7, Z7
+	VMOVUPS          Z7, 320(AX)
+	VPSLLD           $0x08, Z6, Z7
+	VPSRAD           $0x18, Z7, Z7
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           Z4, Z7, Z7
+	VMOVUPS          Z7, 384(AX)
+	VPSRAD           $0x18, Z6, Z6
+	VCVTDQ2PS        Z6, Z6
+	VMULPS           Z4, Z6, Z6
+	VMOVUPS          Z6, 448(AX)
+	VPSLLD           $0x18, Z9, Z6
+	VPSRAD           $0x18, Z6, Z6
+	VCVTDQ2PS        Z6, Z6
+	VMULPS           Z4, Z6, Z6
+	VMOVUPS          Z6, 512(AX)
+	VPSLLD           $0x10, Z9, Z6
+	VPSRAD           $0x18, Z6, Z6
+	VCVTDQ2PS        Z6, Z6
+	VMULPS           Z4, Z6, Z6
+	VMOVUPS          Z6, 576(AX)
+	VPSLLD           $0x08, Z9, Z6
+	VPSRAD           $0x18, Z6, Z6
+	VCVTDQ2PS        Z6, Z6
+	VMULPS           Z4, Z6, Z6
+	VMOVUPS          Z6, 640(AX)
+	VPSRAD           $0x18, Z9, Z6
+	VCVTDQ2PS        Z6, Z6
+	VMULPS           Z4, Z6, Z6
+	VMOVUPS          Z6, 704(AX)
+	VPSLLD           $0x18, Z5, Z6
+	VPSRAD           $0x18, Z6, Z6
+	VCVTDQ2PS        Z6, Z6
+	VMULPS           Z4, Z6, Z6
+	VMOVUPS          Z6, 768(AX)
+	VPSLLD           $0x10, Z5, Z6
+	VPSRAD           $0x18, Z6, Z6
+	VCVTDQ2PS        Z6, Z6
+	VMULPS           Z4, Z6, Z6
+	VMOVUPS          Z6, 832(AX)
+	VPSLLD           $0x08, Z5, Z6
+	VPSRAD           $0x18, Z6, Z6
+	VCVTDQ2PS        Z6, Z6
+	VMULPS           Z4, Z6, Z6
+	VMOVUPS          Z6, 896(AX)
+	VPSRAD           $0x18, Z5, Z5
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           Z4, Z5, Z5
+	VMOVUPS          Z5, 960(AX)
+	VMOVDQU32        128(CX), Z4
+	VMOVDQU32        128(CX)(DX*1), Z5
+	VMOVDQU32        128(CX)(DX*2), Z6
+	VMOVDQU32        128(CX)(BX*1), Z7
+	VMOVDQU32        128(SI), Z8
+	VMOVDQU32        128(SI)(DX*1), Z9
+	VMOVDQU32        128(SI)(DX*2), Z10
+	VMOVDQU32        128(SI)(BX*1), Z11
+	VMOVDQU32        128(DI), Z12
+	VMOVDQU32        128(DI)(DX*1), Z13
+	VMOVDQU32        128(DI)(DX*2), Z14
+	VMOVDQU32        128(DI)(BX*1), Z15
+	VMOVDQU32        128(R8), Z16
+	VMOVDQU32        128(R8)(DX*1), Z17
+	VMOVDQU32        128(R8)(DX*2), Z18
+	VMOVDQU32        128(R8)(BX*1), Z19
+	VPUNPCKLDQ       Z5, Z4, Z20
+	VPUNPCKHDQ       Z5, Z4, Z4
+	VPUNPCKLDQ       Z7, Z6, Z5
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLDQ       Z9, Z8, Z7
+	VPUNPCKHDQ       Z9, Z8, Z8
+	VPUNPCKLDQ       Z11, Z10, Z9
+	VPUNPCKHDQ       Z11, Z10, Z10
+	VPUNPCKLDQ       Z13, Z12, Z11
+	VPUNPCKHDQ       Z13, Z12, Z12
+	VPUNPCKLDQ       Z15, Z14, Z13
+	VPUNPCKHDQ       Z15, Z14, Z14
+	VPUNPCKLDQ       Z17, Z16, Z15
+	VPUNPCKHDQ       Z17, Z16, Z16
+	VPUNPCKLDQ       Z19, Z18, Z17
+	VPUNPCKHDQ       Z19, Z18, Z18
+	VPUNPCKLQDQ      Z5, Z20, Z19
+	VPUNPCKHQDQ      Z5, Z20, Z5
+	VPUNPCKLQDQ      Z6, Z4, Z20
+	VPUNPCKHQDQ      Z6, Z4, Z4
+	VPUNPCKLQDQ      Z9, Z7, Z6
+	VPUNPCKHQDQ      Z9, Z7, Z7
+	VPUNPCKLQDQ      Z10, Z8, Z9
+	VPUNPCKHQDQ      Z10, Z8, Z8
+	VPUNPCKLQDQ      Z13, Z11, Z10
+	VPUNPCKHQDQ      Z13, Z11, Z11
+	VPUNPCKLQDQ      Z14, Z12, Z13
+	VPUNPCKHQDQ      Z14, Z12, Z12
+	VPUNPCKLQDQ      Z17, Z15, Z14
+	VPUNPCKHQDQ      Z17, Z15, Z15
+	VPUNPCKLQDQ      Z18, Z16, Z17
+	VPUNPCKHQDQ      Z18, Z16, Z16
+	VSHUFI32X4       $0x88, Z6, Z19, Z18
+	VSHUFI32X4       $0xdd, Z6, Z19, Z6
+	VSHUFI32X4       $0x88, Z14, Z10, Z19
+	VSHUFI32X4       $0xdd, Z14, Z10, Z10
+	VSHUFI32X4       $0x88, Z19, Z18, Z14
+	VMOVDQU32        Z14, (SP)
+	VSHUFI32X4       $0x88, Z10, Z6, Z14
+	VMOVDQU32        Z14, 256(SP)
+	VSHUFI32X4       $0xdd, Z19, Z18, Z14
+	VMOVDQU32        Z14, 512(SP)
+	VSHUFI32X4       $0xdd, Z10, Z6, Z6
+	VMOVDQU32        Z6, 768(SP)
+	VSHUFI32X4       $0x88, Z7, Z5, Z6
+	VSHUFI32X4       $0xdd, Z7, Z5, Z5
+	VSHUFI32X4       $0x88, Z15, Z11, Z7
+	VSHUFI32X4       $0xdd, Z15, Z11, Z10
+	VSHUFI32X4       $0x88, Z7, Z6, Z11
+	VMOVDQU32        Z11, 64(SP)
+	VSHUFI32X4       $0x88, Z10, Z5, Z11
+	VMOVDQU32        Z11, 320(SP)
+	VSHUFI32X4       $0xdd, Z7, Z6, Z6
+	VMOVDQU32        Z6, 576(SP)
+	VSHUFI32X4       $0xdd, Z10, Z5, Z5
+	VMOVDQU32        Z5, 832(SP)
+	VSHUFI32X4       $0x88, Z9, Z20, Z5
+	VSHUFI32X4       $0xdd, Z9, Z20, Z6
+	VSHUFI32X4       $0x88, Z17, Z13, Z7
+	VSHUFI32X4       $0xdd, Z17, Z13, Z9
+	VSHUFI32X4       $0x88, Z7, Z5, Z10
+	VMOVDQU32        Z10, 128(SP)
+	VSHUFI32X4       $0x88, Z9, Z6, Z10
+	VMOVDQU32        Z10, 384(SP)
+	VSHUFI32X4       $0xdd, Z7, Z5, Z5
+	VMOVDQU32        Z5, 640(SP)
+	VSHUFI32X4       $0xdd, Z9, Z6, Z5
+	VMOVDQU32        Z5, 896(SP)
+	VSHUFI32X4       $0x88, Z8, Z4, Z5
+	VSHUFI32X4       $0xdd, Z8, Z4, Z4
+	VSHUFI32X4       $0x88, Z16, Z12, Z6
+	VSHUFI32X4       $0xdd, Z16, Z12, Z7
+	VSHUFI32X4       $0x88, Z6, Z5, Z8
+	VMOVDQU32        Z8, 192(SP)
+	VSHUFI32X4       $0x88, Z7, Z4, Z8
+	VMOVDQU32        Z8, 448(SP)
+	VSHUFI32X4       $0xdd, Z6, Z5, Z5
+	VMOVDQU32        Z5, 704(SP)
+	VSHUFI32X4       $0xdd, Z7, Z4, Z4
+	VMOVDQU32        Z4, 960(SP)
+	VMOVDQU32        (CX), Z4
+	VMOVDQU32        (CX)(DX*1), Z5
+	VMOVDQU32        (CX)(DX*2), Z6
+	VMOVDQU32        (CX)(BX*1), Z7
+	VMOVDQU32        (SI), Z8
+	VMOVDQU32        (SI)(DX*1), Z9
+	VMOVDQU32        (SI)(DX*2), Z10
+	VMOVDQU32        (SI)(BX*1), Z11
+	VMOVDQU32        (DI), Z12
+	VMOVDQU32        (DI)(DX*1), Z13
+	VMOVDQU32        (DI)(DX*2), Z14
+	VMOVDQU32        (DI)(BX*1), Z15
+	VMOVDQU32        (R8), Z16
+	VMOVDQU32        (R8)(DX*1), Z17
+	VMOVDQU32        (R8)(DX*2), Z18
+	VMOVDQU32        (R8)(BX*1), Z19
+	VPUNPCKLDQ       Z5, Z4, Z20
+	VPUNPCKHDQ       Z5, Z4, Z4
+	VPUNPCKLDQ       Z7, Z6, Z5
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLDQ       Z9, Z8, Z7
+	VPUNPCKHDQ       Z9, Z8, Z8
+	VPUNPCKLDQ       Z11, Z10, Z9
+	VPUNPCKHDQ       Z11, Z10, Z10
+	VPUNPCKLDQ       Z13, Z12, Z11
+	VPUNPCKHDQ       Z13, Z12, Z12
+	VPUNPCKLDQ       Z15, Z14, Z13
+	VPUNPCKHDQ       Z15, Z14, Z14
+	VPUNPCKLDQ       Z17, Z16, Z15
+	VPUNPCKHDQ       Z17, Z16, Z16
+	VPUNPCKLDQ       Z19, Z18, Z17
+	VPUNPCKHDQ       Z19, Z18, Z18
+	VPUNPCKLQDQ      Z5, Z20, Z19
+	VPUNPCKHQDQ      Z5, Z20, Z5
+	VPUNPCKLQDQ      Z6, Z4, Z20
+	VPUNPCKHQDQ      Z6, Z4, Z4
+	VPUNPCKLQDQ      Z9, Z7, Z6
+	VPUNPCKHQDQ      Z9, Z7, Z7
+	VPUNPCKLQDQ      Z10, Z8, Z9
+	VPUNPCKHQDQ      Z10, Z8, Z8
+	VPUNPCKLQDQ      Z13, Z11, Z10
+	VPUNPCKHQDQ      Z13, Z11, Z11
+	VPUNPCKLQDQ      Z14, Z12, Z13
+	VPUNPCKHQDQ      Z14, Z12, Z12
+	VPUNPCKLQDQ      Z17, Z15, Z14
+	VPUNPCKHQDQ      Z17, Z15, Z15
+	VPUNPCKLQDQ      Z18, Z16, Z17
+	VPUNPCKHQDQ      Z18, Z16, Z16
+	VSHUFI32X4       $0x88, Z6, Z19, Z18
+	VSHUFI32X4       $0xdd, Z6, Z19, Z6
+	VSHUFI32X4       $0x88, Z14, Z10, Z19
+	VSHUFI32X4       $0xdd, Z14, Z10, Z10
+	VSHUFI32X4       $0x88, Z19, Z18, Z14
+	VMOVDQA32        Z14, Z21
+	VPSLLD           $0x04, (SP), Z22
+	VPTERNLOGD       $0xe4, Z1, Z22, Z21
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z21, Z21
+	VPBROADCASTD     (R13), Z22
+	VPDPBUSD.BCST    (R11), Z21, Z22
+	PREFETCHT1       (R10)
+	VPSRLD           $0x04, Z14, Z14
+	VMOVDQU32        (SP), Z21
+	VPTERNLOGD       $0xe4, Z1, Z21, Z14
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z14, Z14
+	VPBROADCASTD     16(R13), Z21
+	VPDPBUSD.BCST    64(R11), Z14, Z21
+	PREFETCHT1       64(R10)
+	VSHUFI32X4       $0x88, Z10, Z6, Z14
+	VMOVDQA32        Z14, Z23
+	VPSLLD           $0x04, 256(SP), Z24
+	VPTERNLOGD       $0xe4, Z1, Z24, Z23
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z23, Z23
+	VPBROADCASTD     4(R13), Z24
+	VPDPBUSD.BCST    16(R11), Z23, Z24
+	PREFETCHT1       128(R10)
+	VPSRLD           $0x04, Z14, Z14
+	VMOVDQU32        256(SP), Z23
+	VPTERNLOGD       $0xe4, Z1, Z23, Z14
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z14, Z14
+	VPBROADCASTD     20(R13), Z23
+	VPDPBUSD.BCST    80(R11), Z14, Z23
+	PREFETCHT1       192(R10)
+	VSHUFI32X4       $0xdd, Z19, Z18, Z14
+	VMOVDQA32        Z14, Z18
+	VPSLLD           $0x02, (SP), Z19
+	VPTERNLOGD       $0xe4, Z1, Z19, Z18
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z18, Z18
+	VPBROADCASTD     8(R13), Z19
+	VPDPBUSD.BCST    32(R11), Z18, Z19
+	PREFETCHT1       256(R10)
+	VPSRLD           $0x04, Z14, Z14
+	VPSRLD           $0x02, (SP), Z18
+	VPTERNLOGD       $0xe4, Z1, Z18, Z14
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z14, Z14
+	VPBROADCASTD     24(R13), Z18
+	VPDPBUSD.BCST    96(R11), Z14, Z18
+	VSHUFI32X4       $0xdd, Z10, Z6, Z6
+	VMOVDQA32        Z6, Z10
+	VPSLLD           $0x02, 256(SP), Z14
+	VPTERNLOGD       $0xe4, Z1, Z14, Z10
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z10, Z10
+	VPBROADCASTD     12(R13), Z14
+	VPDPBUSD.BCST    48(R11), Z10, Z14
+	PREFETCHT1       320(R10)
+	VPSRLD           $0x04, Z6, Z6
+	VPSRLD           $0x02, 256(SP), Z10
+	VPTERNLOGD       $0xe4, Z1, Z10, Z6
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
+	VPBROADCASTD     28(R13), Z10
+	VPDPBUSD.BCST    112(R11), Z6, Z10
+	PREFETCHT1       384(R10)
+	VSHUFI32X4       $0x88, Z7, Z5, Z6
+	VSHUFI32X4       $0xdd, Z7, Z5, Z5
+	VSHUFI32X4       $0x88, Z15, Z11, Z7
+	VSHUFI32X4       $0xdd, Z15, Z11, Z11
+	VSHUFI32X4       $0x88, Z7, Z6, Z15
+	VMOVDQA32        Z15, Z25
+	VPSLLD           $0x04, 64(SP), Z26
+	VPTERNLOGD       $0xe4, Z1, Z26, Z25
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z25, Z25
+	VPDPBUSD.BCST    4(R11), Z25, Z22
+	PREFETCHT1       448(R10)
+	VPSRLD           $0x04, Z15, Z15
+	VMOVDQU32        64(SP), Z25
+	VPTERNLOGD       $0xe4, Z1, Z25, Z15
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z15, Z15
+	VPDPBUSD.BCST    68(R11), Z15, Z21
+	PREFETCHT1       512(R10)
+	VSHUFI32X4       $0x88, Z11, Z5, Z15
+	VMOVDQA32        Z15, Z25
+	VPSLLD           $0x04, 320(SP), Z26
+	VPTERNLOGD       $0xe4, Z1, Z26, Z25
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z25, Z25
+	VPDPBUSD.BCST    20(R11), Z25, Z24
+	PREFETCHT1       576(R10)
+	VPSRLD           $0x04, Z15, Z15
+	VMOVDQU32        320(SP), Z25
+	VPTERNLOGD       $0xe4, Z1, Z25, Z15
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z15, Z15
+	VPDPBUSD.BCST    84(R11), Z15, Z23
+	VSHUFI32X4       $0xdd, Z7, Z6, Z6
+	VMOVDQA32        Z6, Z7
+	VPSLLD           $0x02, 64(SP), Z15
+	VPTERNLOGD       $0xe4, Z1, Z15, Z7
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z7, Z7
+	VPDPBUSD.BCST    36(R11), Z7, Z19
+	PREFETCHT1       640(R10)
+	VPSRLD           $0x04, Z6, Z6
+	VPSRLD           $0x02, 64(SP), Z7
+	VPTERNLOGD       $0xe4, Z1, Z7, Z6
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
+	VPDPBUSD.BCST    100(R11), Z6, Z18
+	PREFETCHT1       704(R10)
+	VSHUFI32X4       $0xdd, Z11, Z5, Z5
+	VMOVDQA32        Z5, Z6
+	VPSLLD           $0x02, 320(SP), Z7
+	VPTERNLOGD       $0xe4, Z1, Z7, Z6
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
+	VPDPBUSD.BCST    52(R11), Z6, Z14
+	PREFETCHT1       768(R10)
+	VPSRLD           $0x04, Z5, Z5
+	VPSRLD           $0x02, 320(SP), Z6
+	VPTERNLOGD       $0xe4, Z1, Z6, Z5
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    116(R11), Z5, Z10
+	PREFETCHT1       832(R10)
+	VSHUFI32X4       $0x88, Z9, Z20, Z5
+	VSHUFI32X4       $0xdd, Z9, Z20, Z6
+	VSHUFI32X4       $0x88, Z17, Z13, Z7
+	VSHUFI32X4       $0xdd, Z17, Z13, Z9
+	VSHUFI32X4       $0x88, Z7, Z5, Z11
+	VMOVDQA32        Z11, Z13
+	VPSLLD           $0x04, 128(SP), Z15
+	VPTERNLOGD       $0xe4, Z1, Z15, Z13
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    8(R11), Z13, Z22
+	PREFETCHT1       896(R10)
+	VPSRLD           $0x04, Z11, Z11
+	VMOVDQU32        128(SP), Z13
+	VPTERNLOGD       $0xe4, Z1, Z13, Z11
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    72(R11), Z11, Z21
+	VSHUFI32X4       $0x88, Z9, Z6, Z11
+	VMOVDQA32        Z11, Z13
+	VPSLLD           $0x04, 384(SP), Z15
+	VPTERNLOGD       $0xe4, Z1, Z15, Z13
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    24(R11), Z13, Z24
+	PREFETCHT1       960(R10)
+	VPSRLD           $0x04, Z11, Z11
+	VMOVDQU32        384(SP), Z13
+	VPTERNLOGD       $0xe4, Z1, Z13, Z11
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    88(R11), Z11, Z23
+	PREFETCHT1       1024(R10)
+	VSHUFI32X4       $0xdd, Z7, Z5, Z5
+	VMOVDQA32        Z5, Z7
+	VPSLLD           $0x02, 128(SP), Z11
+	VPTERNLOGD       $0xe4, Z1, Z11, Z7
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z7, Z7
+	VPDPBUSD.BCST    40(R11), Z7, Z19
+	PREFETCHT1       1088(R10)
+	VPSRLD           $0x04, Z5, Z5
+	VPSRLD           $0x02, 128(SP), Z7
+	VPTERNLOGD       $0xe4, Z1, Z7, Z5
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    104(R11), Z5, Z18
+	PREFETCHT1       1152(R10)
+	VSHUFI32X4       $0xdd, Z9, Z6, Z5
+	VMOVDQA32        Z5, Z6
+	VPSLLD           $0x02, 384(SP), Z7
+	VPTERNLOGD       $0xe4, Z1, Z7, Z6
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
+	VPDPBUSD.BCST    56(R11), Z6, Z14
+	PREFETCHT1       1216(R10)
+	VPSRLD           $0x04, Z5, Z5
+	VPSRLD           $0x02, 384(SP), Z6
+	VPTERNLOGD       $0xe4, Z1, Z6, Z5
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    120(R11), Z5, Z10
+	VSHUFI32X4       $0x88, Z8, Z4, Z5
+	VSHUFI32X4       $0xdd, Z8, Z4, Z4
+	VSHUFI32X4       $0x88, Z16, Z12, Z6
+	VSHUFI32X4       $0xdd, Z16, Z12, Z7
+	VSHUFI32X4       $0x88, Z6, Z5, Z8
+	VMOVDQA32        Z8, Z9
+	VPSLLD           $0x04, 192(SP), Z11
+	VPTERNLOGD       $0xe4, Z1, Z11, Z9
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z9, Z9
+	VPDPBUSD.BCST    12(R11), Z9, Z22
+	PREFETCHT1       1280(R10)
+	VPSRLD           $0x04, Z8, Z8
+	VMOVDQU32        192(SP), Z9
+	VPTERNLOGD       $0xe4, Z1, Z9, Z8
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z8, Z8
+	VPDPBUSD.BCST    76(R11), Z8, Z21
+	PREFETCHT1       1344(R10)
+	VSHUFI32X4       $0x88, Z7, Z4, Z8
+	VMOVDQA32        Z8, Z9
+	VPSLLD           $0x04, 448(SP), Z11
+	VPTERNLOGD       $0xe4, Z1, Z11, Z9
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z9, Z9
+	VPDPBUSD.BCST    28(R11), Z9, Z24
+	PREFETCHT1       1408(R10)
+	VPSRLD           $0x04, Z8, Z8
+	VMOVDQU32        448(SP), Z9
+	VPTERNLOGD       $0xe4, Z1, Z9, Z8
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z8, Z8
+	VPDPBUSD.BCST    92(R11), Z8, Z23
+	PREFETCHT1       1472(R10)
+	VSHUFI32X4       $0xdd, Z6, Z5, Z5
+	VMOVDQA32        Z5, Z6
+	VPSLLD           $0x02, 192(SP), Z8
+	VPTERNLOGD       $0xe4, Z1, Z8, Z6
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
+	VPDPBUSD.BCST    44(R11), Z6, Z19
+	PREFETCHT1       1536(R10)
+	VPSRLD           $0x04, Z5, Z5
+	VPSRLD           $0x02, 192(SP), Z6
+	VPTERNLOGD       $0xe4, Z1, Z6, Z5
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    108(R11), Z5, Z18
+	VSHUFI32X4       $0xdd, Z7, Z4, Z4
+	VMOVDQA32        Z4, Z5
+	VPSLLD           $0x02, 448(SP), Z6
+	VPTERNLOGD       $0xe4, Z1, Z6, Z5
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    60(R11), Z5, Z14
+	PREFETCHT1       1600(R10)
+	VPSRLD           $0x04, Z4, Z4
+	VPSRLD           $0x02, 448(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z4
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    124(R11), Z4, Z10
+	PREFETCHT1       1664(R10)
+	VCVTDQ2PS        Z22, Z22
+	VMULPS           (AX), Z22, Z4
+	VCVTDQ2PS        Z24, Z24
+	VFMADD231PS      64(AX), Z24, Z4
+	VFMADD231PS.BCST (R12), Z4, Z0
+	VCVTDQ2PS        Z19, Z19
+	VMULPS           128(AX), Z19, Z4
+	VCVTDQ2PS        Z14, Z14
+	VFMADD231PS      192(AX), Z14, Z4
+	VFMADD231PS.BCST 4(R12), Z4, Z0
+	VCVTDQ2PS        Z21, Z21
+	VMULPS           256(AX), Z21, Z4
+	VCVTDQ2PS        Z23, Z23
+	VFMADD231PS      320(AX), Z23, Z4
+	VFMADD231PS.BCST 8(R12), Z4, Z0
+	VCVTDQ2PS        Z18, Z18
+	VMULPS           384(AX), Z18, Z4
+	VCVTDQ2PS        Z10, Z10
+	VFMADD231PS      448(AX), Z10, Z4
+	VFMADD231PS.BCST 12(R12), Z4, Z0
+	VMOVDQU32        64(CX), Z4
+	VMOVDQU32        64(CX)(DX*1), Z5
+	VMOVDQU32        64(CX)(DX*2), Z6
+	VMOVDQU32        64(CX)(BX*1), Z7
+	VMOVDQU32        64(SI), Z8
+	VMOVDQU32        64(SI)(DX*1), Z9
+	VMOVDQU32        64(SI)(DX*2), Z10
+	VMOVDQU32        64(SI)(BX*1), Z11
+	VMOVDQU32        64(DI), Z12
+	VMOVDQU32        64(DI)(DX*1), Z13
+	VMOVDQU32        64(DI)(DX*2), Z14
+	VMOVDQU32        64(DI)(BX*1), Z15
+	VMOVDQU32        64(R8), Z16
+	VMOVDQU32        64(R8)(DX*1), Z17
+	VMOVDQU32        64(R8)(DX*2), Z18
+	VMOVDQU32        64(R8)(BX*1), Z19
+	VPUNPCKLDQ       Z5, Z4, Z20
+	VPUNPCKHDQ       Z5, Z4, Z4
+	VPUNPCKLDQ       Z7, Z6, Z5
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLDQ       Z9, Z8, Z7
+	VPUNPCKHDQ       Z9, Z8, Z8
+	VPUNPCKLDQ       Z11, Z10, Z9
+	VPUNPCKHDQ       Z11, Z10, Z10
+	VPUNPCKLDQ       Z13, Z12, Z11
+	VPUNPCKHDQ       Z13, Z12, Z12
+	VPUNPCKLDQ       Z15, Z14, Z13
+	VPUNPCKHDQ       Z15, Z14, Z14
+	VPUNPCKLDQ       Z17, Z16, Z15
+	VPUNPCKHDQ       Z17, Z16, Z16
+	VPUNPCKLDQ       Z19, Z18, Z17
+	VPUNPCKHDQ       Z19, Z18, Z18
+	VPUNPCKLQDQ      Z5, Z20, Z19
+	VPUNPCKHQDQ      Z5, Z20, Z5
+	VPUNPCKLQDQ      Z6, Z4, Z20
+	VPUNPCKHQDQ      Z6, Z4, Z4
+	VPUNPCKLQDQ      Z9, Z7, Z6
+	VPUNPCKHQDQ      Z9, Z7, Z7
+	VPUNPCKLQDQ      Z10, Z8, Z9
+	VPUNPCKHQDQ      Z10, Z8, Z8
+	VPUNPCKLQDQ      Z13, Z11, Z10
+	VPUNPCKHQDQ      Z13, Z11, Z11
+	VPUNPCKLQDQ      Z14, Z12, Z13
+	VPUNPCKHQDQ      Z14, Z12, Z12
+	VPUNPCKLQDQ      Z17, Z15, Z14
+	VPUNPCKHQDQ      Z17, Z15, Z15
+	VPUNPCKLQDQ      Z18, Z16, Z17
+	VPUNPCKHQDQ      Z18, Z16, Z16
+	VSHUFI32X4       $0x88, Z6, Z19, Z18
+	VSHUFI32X4       $0xdd, Z6, Z19, Z6
+	VSHUFI32X4       $0x88, Z14, Z10, Z19
+	VSHUFI32X4       $0xdd, Z14, Z10, Z10
+	VSHUFI32X4       $0x88, Z19, Z18, Z14
+	VMOVDQA32        Z14, Z21
+	VPSLLD           $0x04, 512(SP), Z22
+	VPTERNLOGD       $0xe4, Z1, Z22, Z21
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z21, Z21
+	VPBROADCASTD     32(R13), Z22
+	VPDPBUSD.BCST    128(R11), Z21, Z22
+	PREFETCHT1       1728(R10)
+	VPSRLD           $0x04, Z14, Z14
+	VMOVDQU32        512(SP), Z21
+	VPTERNLOGD       $0xe4, Z1, Z21, Z14
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z14, Z14
+	VPBROADCASTD     48(R13), Z21
+	VPDPBUSD.BCST    192(R11), Z14, Z21
+	PREFETCHT1       1792(R10)
+	VSHUFI32X4       $0x88, Z10, Z6, Z14
+	VMOVDQA32        Z14, Z23
+	VPSLLD           $0x04, 768(SP), Z24
+	VPTERNLOGD       $0xe4, Z1, Z24, Z23
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z23, Z23
+	VPBROADCASTD     36(R13), Z24
+	VPDPBUSD.BCST    144(R11), Z23, Z24
+	VPSRLD           $0x04, Z14, Z14
+	VMOVDQU32        768(SP), Z23
+	VPTERNLOGD       $0xe4, Z1, Z23, Z14
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z14, Z14
+	VPBROADCASTD     52(R13), Z23
+	VPDPBUSD.BCST    208(R11), Z14, Z23
+	PREFETCHT1       1856(R10)
+	VSHUFI32X4       $0xdd, Z19, Z18, Z14
+	VMOVDQA32        Z14, Z18
+	VPSLLD           $0x02, 512(SP), Z19
+	VPTERNLOGD       $0xe4, Z1, Z19, Z18
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z18, Z18
+	VPBROADCASTD     40(R13), Z19
+	VPDPBUSD.BCST    160(R11), Z18, Z19
+	PREFETCHT1       1920(R10)
+	VPSRLD           $0x04, Z14, Z14
+	VPSRLD           $0x02, 512(SP), Z18
+	VPTERNLOGD       $0xe4, Z1, Z18, Z14
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z14, Z14
+	VPBROADCASTD     56(R13), Z18
+	VPDPBUSD.BCST    224(R11), Z14, Z18
+	PREFETCHT1       1984(R10)
+	VSHUFI32X4       $0xdd, Z10, Z6, Z6
+	VMOVDQA32        Z6, Z10
+	VPSLLD           $0x02, 768(SP), Z14
+	VPTERNLOGD       $0xe4, Z1, Z14, Z10
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z10, Z10
+	VPBROADCASTD     44(R13), Z14
+	VPDPBUSD.BCST    176(R11), Z10, Z14
+	PREFETCHT1       2048(R10)
+	VPSRLD           $0x04, Z6, Z6
+	VPSRLD           $0x02, 768(SP), Z10
+	VPTERNLOGD       $0xe4, Z1, Z10, Z6
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
+	VPBROADCASTD     60(R13), Z10
+	VPDPBUSD.BCST    240(R11), Z6, Z10
+	PREFETCHT1       2112(R10)
+	VSHUFI32X4       $0x88, Z7, Z5, Z6
+	VSHUFI32X4       $0xdd, Z7, Z5, Z5
+	VSHUFI32X4       $0x88, Z15, Z11, Z7
+	VSHUFI32X4       $0xdd, Z15, Z11, Z11
+	VSHUFI32X4       $0x88, Z7, Z6, Z15
+	VMOVDQA32        Z15, Z25
+	VPSLLD           $0x04, 576(SP), Z26
+	VPTERNLOGD       $0xe4, Z1, Z26, Z25
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z25, Z25
+	VPDPBUSD.BCST    132(R11), Z25, Z22
+	VPSRLD           $0x04, Z15, Z15
+	VMOVDQU32        576(SP), Z25
+	VPTERNLOGD       $0xe4, Z1, Z25, Z15
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z15, Z15
+	VPDPBUSD.BCST    196(R11), Z15, Z21
+	PREFETCHT1       2176(R10)
+	VSHUFI32X4       $0x88, Z11, Z5, Z15
+	VMOVDQA32        Z15, Z25
+	VPSLLD           $0x04, 832(SP), Z26
+	VPTERNLOGD       $0xe4, Z1, Z26, Z25
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z25, Z25
+	VPDPBUSD.BCST    148(R11), Z25, Z24
+	PREFETCHT1       2240(R10)
+	VPSRLD           $0x04, Z15, Z15
+	VMOVDQU32        832(SP), Z25
+	VPTERNLOGD       $0xe4, Z1, Z25, Z15
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z15, Z15
+	VPDPBUSD.BCST    212(R11), Z15, Z23
+	PREFETCHT1       2304(R10)
+	VSHUFI32X4       $0xdd, Z7, Z6, Z6
+	VMOVDQA32        Z6, Z7
+	VPSLLD           $0x02, 576(SP), Z15
+	VPTERNLOGD       $0xe4, Z1, Z15, Z7
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z7, Z7
+	VPDPBUSD.BCST    164(R11), Z7, Z19
+	PREFETCHT1       2368(R10)
+	VPSRLD           $0x04, Z6, Z6
+	VPSRLD           $0x02, 576(SP), Z7
+	VPTERNLOGD       $0xe4, Z1, Z7, Z6
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
+	VPDPBUSD.BCST    228(R11), Z6, Z18
+	PREFETCHT1       2432(R10)
+	VSHUFI32X4       $0xdd, Z11, Z5, Z5
+	VMOVDQA32        Z5, Z6
+	VPSLLD           $0x02, 832(SP), Z7
+	VPTERNLOGD       $0xe4, Z1, Z7, Z6
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
+	VPDPBUSD.BCST    180(R11), Z6, Z14
+	VPSRLD           $0x04, Z5, Z5
+	VPSRLD           $0x02, 832(SP), Z6
+	VPTERNLOGD       $0xe4, Z1, Z6, Z5
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    244(R11), Z5, Z10
+	PREFETCHT1       2496(R10)
+	VSHUFI32X4       $0x88, Z9, Z20, Z5
+	VSHUFI32X4       $0xdd, Z9, Z20, Z6
+	VSHUFI32X4       $0x88, Z17, Z13, Z7
+	VSHUFI32X4       $0xdd, Z17, Z13, Z9
+	VSHUFI32X4       $0x88, Z7, Z5, Z11
+	VMOVDQA32        Z11, Z13
+	VPSLLD           $0x04, 640(SP), Z15
+	VPTERNLOGD       $0xe4, Z1, Z15, Z13
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    136(R11), Z13, Z22
+	PREFETCHT1       2560(R10)
+	VPSRLD           $0x04, Z11, Z11
+	VMOVDQU32        640(SP), Z13
+	VPTERNLOGD       $0xe4, Z1, Z13, Z11
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    200(R11), Z11, Z21
+	PREFETCHT1       2624(R10)
+	VSHUFI32X4       $0x88, Z9, Z6, Z11
+	VMOVDQA32        Z11, Z13
+	VPSLLD           $0x04, 896(SP), Z15
+	VPTERNLOGD       $0xe4, Z1, Z15, Z13
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    152(R11), Z13, Z24
+	PREFETCHT1       2688(R10)
+	VPSRLD           $0x04, Z11, Z11
+	VMOVDQU32        896(SP), Z13
+	VPTERNLOGD       $0xe4, Z1, Z13, Z11
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    216(R11), Z11, Z23
+	PREFETCHT1       2752(R10)
+	VSHUFI32X4       $0xdd, Z7, Z5, Z5
+	VMOVDQA32        Z5, Z7
+	VPSLLD           $0x02, 640(SP), Z11
+	VPTERNLOGD       $0xe4, Z1, Z11, Z7
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z7, Z7
+	VPDPBUSD.BCST    168(R11), Z7, Z19
+	VPSRLD           $0x04, Z5, Z5
+	VPSRLD           $0x02, 640(SP), Z7
+	VPTERNLOGD       $0xe4, Z1, Z7, Z5
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    232(R11), Z5, Z18
+	PREFETCHT1       2816(R10)
+	VSHUFI32X4       $0xdd, Z9, Z6, Z5
+	VMOVDQA32        Z5, Z6
+	VPSLLD           $0x02, 896(SP), Z7
+	VPTERNLOGD       $0xe4, Z1, Z7, Z6
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
+	VPDPBUSD.BCST    184(R11), Z6, Z14
+	PREFETCHT1       2880(R10)
+	VPSRLD           $0x04, Z5, Z5
+	VPSRLD           $0x02, 896(SP), Z6
+	VPTERNLOGD       $0xe4, Z1, Z6, Z5
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    248(R11), Z5, Z10
+	PREFETCHT1       2944(R10)
+	VSHUFI32X4       $0x88, Z8, Z4, Z5
+	VSHUFI32X4       $0xdd, Z8, Z4, Z4
+	VSHUFI32X4       $0x88, Z16, Z12, Z6
+	VSHUFI32X4       $0xdd, Z16, Z12, Z7
+	VSHUFI32X4       $0x88, Z6, Z5, Z8
+	VMOVDQA32        Z8, Z9
+	VPSLLD           $0x04, 704(SP), Z11
+	VPTERNLOGD       $0xe4, Z1, Z11, Z9
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z9, Z9
+	VPDPBUSD.BCST    140(R11), Z9, Z22
+	PREFETCHT1       3008(R10)
+	VPSRLD           $0x04, Z8, Z8
+	VMOVDQU32        704(SP), Z9
+	VPTERNLOGD       $0xe4, Z1, Z9, Z8
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z8, Z8
+	VPDPBUSD.BCST    204(R11), Z8, Z21
+	PREFETCHT1       3072(R10)
+	VSHUFI32X4       $0x88, Z7, Z4, Z8
+	VMOVDQA32        Z8, Z9
+	VPSLLD           $0x04, 960(SP), Z11
+	VPTERNLOGD       $0xe4, Z1, Z11, Z9
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z9, Z9
+	VPDPBUSD.BCST    156(R11), Z9, Z24
+	VPSRLD           $0x04, Z8, Z8
+	VMOVDQU32        960(SP), Z9
+	VPTERNLOGD       $0xe4, Z1, Z9, Z8
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z8, Z8
+	VPDPBUSD.BCST    220(R11), Z8, Z23
+	PREFETCHT1       3136(R10)
+	VSHUFI32X4       $0xdd, Z6, Z5, Z5
+	VMOVDQA32        Z5, Z6
+	VPSLLD           $0x02, 704(SP), Z8
+	VPTERNLOGD       $0xe4, Z1, Z8, Z6
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
+	VPDPBUSD.BCST    172(R11), Z6, Z19
+	PREFETCHT1       3200(R10)
+	VPSRLD           $0x04, Z5, Z5
+	VPSRLD           $0x02, 704(SP), Z6
+	VPTERNLOGD       $0xe4, Z1, Z6, Z5
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    236(R11), Z5, Z18
+	PREFETCHT1       3264(R10)
+	VSHUFI32X4       $0xdd, Z7, Z4, Z4
+	VMOVDQA32        Z4, Z5
+	VPSLLD           $0x02, 960(SP), Z6
+	VPTERNLOGD       $0xe4, Z1, Z6, Z5
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    188(R11), Z5, Z14
+	PREFETCHT1       3328(R10)
+	VPSRLD           $0x04, Z4, Z4
+	VPSRLD           $0x02, 960(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z4
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    252(R11), Z4, Z10
+	VCVTDQ2PS        Z22, Z22
+	VMULPS           512(AX), Z22, Z4
+	VCVTDQ2PS        Z24, Z24
+	VFMADD231PS      576(AX), Z24, Z4
+	VFMADD231PS.BCST 16(R12), Z4, Z0
+	VCVTDQ2PS        Z19, Z19
+	VMULPS           640(AX), Z19, Z4
+	VCVTDQ2PS        Z14, Z14
+	VFMADD231PS      704(AX), Z14, Z4
+	VFMADD231PS.BCST 20(R12), Z4, Z0
+	VCVTDQ2PS        Z21, Z21
+	VMULPS           768(AX), Z21, Z4
+	VCVTDQ2PS        Z23, Z23
+	VFMADD231PS      832(AX), Z23, Z4
+	VFMADD231PS.BCST 24(R12), Z4, Z0
+	VCVTDQ2PS        Z18, Z18
+	VMULPS           896(AX), Z18, Z4
+	VCVTDQ2PS        Z10, Z10
+	VFMADD231PS      960(AX), Z10, Z4
+	VFMADD231PS.BCST 28(R12), Z4, Z0
+	ADDQ             $0x000000d2, CX
+	ADDQ             $0x000000d2, SI
+	ADDQ             $0x000000d2, DI
+	ADDQ             $0x000000d2, R8
+	ADDQ             $0x00000d20, R10
+	ADDQ             $0x00000100, R11
+	ADDQ             $0x00000020, R12
+	ADDQ             $0x00000040, R13
+	DECQ             R9
+	JNZ              block
+	MOVQ             acc+0(FP), AX
+	VMOVUPS          Z0, (AX)
+	VZEROUPPER
+	RET
+
 // func unpackQ8512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·unpackQ8512(SB), $0-56
-	MOVQ codes+0(FP), AX
-	MOVQ scales+8(FP), CX
-	MOVQ src+24(FP), DX
-	MOVQ stride+32(FP), BX
-	LEAQ (BX)(BX*2), SI
-	LEAQ (DX)(BX*4), DI
-	LEAQ (DI)(BX*4), R8
-	LEAQ (R8)(BX*4), R9
-	MOVQ blocks+40(FP), R10
-	MOVQ ahead+48(FP), R11
+	MOVQ         codes+0(FP), AX
+	MOVQ         scales+8(FP), CX
+	MOVQ         src+24(FP), DX
+	MOVQ         stride+32(FP), BX
+	LEAQ         (BX)(BX*2), SI
+	LEAQ         (DX)(BX*4), DI
+	LEAQ         (DI)(BX*4), R8
+	LEAQ         (R8)(BX*4), R9
+	MOVQ         blocks+40(FP), R10
+	MOVQ         ahead+48(FP), R11
+	MOVL         $0x80808080, R12
+	VPBROADCASTD R12, Z0
 
 block:
-	VPXORD          Z0, Z0, Z0
 	VPXORD          Z1, Z1, Z1
-	VPINSRW         $0x00, (DX), X0, X0
-	VPINSRW         $0x00, (R8), X1, X1
-	VPINSRW         $0x01, (DX)(BX*1), X0, X0
-	VPINSRW         $0x01, (R8)(BX*1), X1, X1
-	VPINSRW         $0x02, (DX)(BX*2), X0, X0
-	VPINSRW         $0x02, (R8)(BX*2), X1, X1
-	VPINSRW         $0x03, (DX)(SI*1), X0, X0
-	VPINSRW         $0x03, (R8)(SI*1), X1, X1
-	VPINSRW         $0x04, (DI), X0, X0
-	VPINSRW         $0x04, (R9), X1, X1
-	VPINSRW         $0x05, (DI)(BX*1), X0, X0
-	VPINSRW         $0x05, (R9)(BX*1), X1, X1
-	VPINSRW         $0x06, (DI)(BX*2), X0, X0
-	VPINSRW         $0x06, (R9)(BX*2), X1, X1
-	VPINSRW         $0x07, (DI)(SI*1), X0, X0
-	VPINSRW         $0x07, (R9)(SI*1), X1, X1
-	VINSERTI32X4    $0x01, X1, Y0, Y0
-	VCVTPH2PS       Y0, Z2
-	VMOVUPS         Z2, (CX)
-	VPXORD          Z3, Z3, Z3
+	VPXORD          Z2, Z2, Z2
+	VPINSRW         $0x00, (DX), X1, X1
+	VPINSRW         $0x00, (R8), X2, X2
+	VPINSRW         $0x01, (DX)(BX*1), X1, X1
+	VPINSRW         $0x01, (R8)(BX*1), X2, X2
+	VPINSRW         $0x02, (DX)(BX*2), X1, X1
+	VPINSRW         $0x02, (R8)(BX*2), X2, X2
+	VPINSRW         $0x03, (DX)(SI*1), X1, X1
+	VPINSRW         $0x03, (R8)(SI*1), X2, X2
+	VPINSRW         $0x04, (DI), X1, X1
+	VPINSRW         $0x04, (R9), X2, X2
+	VPINSRW         $0x05, (DI)(BX*1), X1, X1
+	VPINSRW         $0x05, (R9)(BX*1), X2, X2
+	VPINSRW         $0x06, (DI)(BX*2), X1, X1
+	VPINSRW         $0x06, (R9)(BX*2), X2, X2
+	VPINSRW         $0x07, (DI)(SI*1), X1, X1
+	VPINSRW         $0x07, (R9)(SI*1), X2, X2
+	VINSERTI32X4    $0x01, X2, Y1, Y1
+	VCVTPH2PS       Y1, Z3
+	VMOVUPS         Z3, (CX)
 	VPXORD          Z4, Z4, Z4
-	VPINSRW         $0x00, 34(DX), X3, X3
-	VPINSRW         $0x00, 34(R8), X4, X4
-	VPINSRW         $0x01, 34(DX)(BX*1), X3, X3
-	VPINSRW         $0x01, 34(R8)(BX*1), X4, X4
-	VPINSRW         $0x02, 34(DX)(BX*2), X3, X3
-	VPINSRW         $0x02, 34(R8)(BX*2), X4, X4
-	VPINSRW         $0x03, 34(DX)(SI*1), X3, X3
-	VPINSRW         $0x03, 34(R8)(SI*1), X4, X4
-	VPINSRW         $0x04, 34(DI), X3, X3
-	VPINSRW         $0x04, 34(R9), X4, X4
-	VPINSRW         $0x05, 34(DI)(BX*1), X3, X3
-	VPINSRW         $0x05, 34(R9)(BX*1), X4, X4
-	VPINSRW         $0x06, 34(DI)(BX*2), X3, X3
-	VPINSRW         $0x06, 34(R9)(BX*2), X4, X4
-	VPINSRW         $0x07, 34(DI)(SI*1), X3, X3
-	VPINSRW         $0x07, 34(R9)(SI*1), X4, X4
-	VINSERTI32X4    $0x01, X4, Y3, Y3
-	VCVTPH2PS       Y3, Z2
-	VMOVUPS         Z2, 64(CX)
-	VBROADCASTI64X4 2(DX), Z2
-	VINSERTI64X4    $0x01, 36(DX), Z2, Z2
-	VBROADCASTI64X4 2(DX)(BX*1), Z5
-	VINSERTI64X4    $0x01, 36(DX)(BX*1), Z5, Z5
-	VBROADCASTI64X4 2(DX)(BX*2), Z6
-	VINSERTI64X4    $0x01, 36(DX)(BX*2), Z6, Z6
-	VBROADCASTI64X4 2(DX)(SI*1), Z7
-	VINSERTI64X4    $0x01, 36(DX)(SI*1), Z7, Z7
-	VBROADCASTI64X4 2(DI), Z8
-	VINSERTI64X4    $0x01, 36(DI), Z8, Z8
-	VBROADCASTI64X4 2(DI)(BX*1), Z9
-	VINSERTI64X4    $0x01, 36(DI)(BX*1), Z9, Z9
-	VBROADCASTI64X4 2(DI)(BX*2), Z10
-	VINSERTI64X4    $0x01, 36(DI)(BX*2), Z10, Z10
-	VBROADCASTI64X4 2(DI)(SI*1), Z11
-	VINSERTI64X4    $0x01, 36(DI)(SI*1), Z11, Z11
-	VBROADCASTI64X4 2(R8), Z12
-	VINSERTI64X4    $0x01, 36(R8), Z12, Z12
-	VBROADCASTI64X4 2(R8)(BX*1), Z13
-	VINSERTI64X4    $0x01, 36(R8)(BX*1), Z13, Z13
-	VBROADCASTI64X4 2(R8)(BX*2), Z14
-	VINSERTI64X4    $0x01, 36(R8)(BX*2), Z14, Z14
-	VBROADCASTI64X4 2(R8)(SI*1), Z15
-	VINSERTI64X4    $0x01, 36(R8)(SI*1), Z15, Z15
-	VBROADCASTI64X4 2(R9), Z16
-	VINSERTI64X4    $0x01, 36(R9), Z16, Z16
-	VBROADCASTI64X4 2(R9)(BX*1), Z17
-	VINSERTI64X4    $0x01, 36(R9)(BX*1), Z17, Z17
-	VBROADCASTI64X4 2(R9)(BX*2), Z18
-	VINSERTI64X4    $0x01, 36(R9)(BX*2), Z18, Z18
-	VBROADCASTI64X4 2(R9)(SI*1), Z19
-	VINSERTI64X4    $0x01, 36(R9)(SI*1), Z19, Z19
-	MOVL            $0x80808080, R12
-	VPBROADCASTD    R12, Z20
-	VPUNPCKLDQ      Z5, Z2, Z21
-	VPUNPCKHDQ      Z5, Z2, Z2
-	VPUNPCKLDQ      Z7, Z6, Z5
-	VPUNPCKHDQ      Z7, Z6, Z6
-	VPUNPCKLDQ      Z9, Z8, Z7
-	VPUNPCKHDQ      Z9, Z8, Z8
-	VPUNPCKLDQ      Z11, Z10, Z9
-	VPUNPCKHDQ      Z11, Z10, Z10
-	VPUNPCKLDQ      Z13, Z12, Z11
-	VPUNPCKHDQ      Z13, Z12, Z12
-	VPUNPCKLDQ      Z15, Z14, Z13
-	VPUNPCKHDQ      Z15, Z14, Z14
-	VPUNPCKLDQ      Z17, Z16, Z15
-	VPUNPCKHDQ      Z17, Z16, Z16
-	VPUNPCKLDQ      Z19, Z18, Z17
-	VPUNPCKHDQ      Z19, Z18, Z18
-	VPUNPCKLQDQ     Z5, Z21, Z19
-	VPUNPCKHQDQ     Z5, Z21, Z5
-	VPUNPCKLQDQ     Z6, Z2, Z21
-	VPUNPCKHQDQ     Z6, Z2, Z2
-	VPUNPCKLQDQ     Z9, Z7, Z6
-	VPUNPCKHQDQ     Z9, Z7, Z7
-	VPUNPCKLQDQ     Z10, Z8, Z9
+	VPXORD          Z5, Z5, Z5
+	VPINSRW         $0x00, 34(DX), X4, X4
+	VPINSRW         $0x00, 34(R8), X5, X5
+	VPINSRW         $0x01, 34(DX)(BX*1), X4, X4
+	VPINSRW         $0x01, 34(R8)(BX*1), X5, X5
+	VPINSRW         $0x02, 34(DX)(BX*2), X4, X4
+	VPINSRW         $0x02, 34(R8)(BX*2), X5, X5
+	VPINSRW         $0x03, 34(DX)(SI*1), X4, X4
+	VPINSRW         $0x03, 34(R8)(SI*1), X5, X5
+	VPINSRW         $0x04, 34(DI), X4, X4
+	VPINSRW         $0x04, 34(R9), X5, X5
+	VPINSRW         $0x05, 34(DI)(BX*1), X4, X4
+	VPINSRW         $0x05, 34(R9)(BX*1), X5, X5
+	VPINSRW         $0x06, 34(DI)(BX*2), X4, X4
+	VPINSRW         $0x06, 34(R9)(BX*2), X5, X5
+	VPINSRW         $0x07, 34(DI)(SI*1), X4, X4
+	VPINSRW         $0x07, 34(R9)(SI*1), X5, X5
+	VINSERTI32X4    $0x01, X5, Y4, Y4
+	VCVTPH2PS       Y4, Z3
+	VMOVUPS         Z3, 64(CX)
+	VBROADCASTI64X4 2(DX), Z3
+	VINSERTI64X4    $0x01, 36(DX), Z3, Z3
+	VBROADCASTI64X4 2(DX)(BX*1), Z6
+	VINSERTI64X4    $0x01, 36(DX)(BX*1), Z6, Z6
+	VBROADCASTI64X4 2(DX)(BX*2), Z7
+	VINSERTI64X4    $0x01, 36(DX)(BX*2), Z7, Z7
+	VBROADCASTI64X4 2(DX)(SI*1), Z8
+	VINSERTI64X4    $0x01, 36(DX)(SI*1), Z8, Z8
+	VBROADCASTI64X4 2(DI), Z9
+	VINSERTI64X4    $0x01, 36(DI), Z9, Z9
+	VBROADCASTI64X4 2(DI)(BX*1), Z10
+	VINSERTI64X4    $0x01, 36(DI)(BX*1), Z10, Z10
+	VBROADCASTI64X4 2(DI)(BX*2), Z11
+	VINSERTI64X4    $0x01, 36(DI)(BX*2), Z11, Z11
+	VBROADCASTI64X4 2(DI)(SI*1), Z12
+	VINSERTI64X4    $0x01, 36(DI)(SI*1), Z12, Z12
+	VBROADCASTI64X4 2(R8), Z13
+	VINSERTI64X4    $0x01, 36(R8), Z13, Z13
+	VBROADCASTI64X4 2(R8)(BX*1), Z14
+	VINSERTI64X4    $0x01, 36(R8)(BX*1), Z14, Z14
+	VBROADCASTI64X4 2(R8)(BX*2), Z15
+	VINSERTI64X4    $0x01, 36(R8)(BX*2), Z15, Z15
+	VBROADCASTI64X4 2(R8)(SI*1), Z16
+	VINSERTI64X4    $0x01, 36(R8)(SI*1), Z16, Z16
+	VBROADCASTI64X4 2(R9), Z17
+	VINSERTI64X4    $0x01, 36(R9), Z17, Z17
+	VBROADCASTI64X4 2(R9)(BX*1), Z18
+	VINSERTI64X4    $0x01, 36(R9)(BX*1), Z18, Z18
+	VBROADCASTI64X4 2(R9)(BX*2), Z19
+	VINSERTI64X4    $0x01, 36(R9)(BX*2), Z19, Z19
+	VBROADCASTI64X4 2(R9)(SI*1), Z20
+	VINSERTI64X4    $0x01, 36(R9)(SI*1), Z20, Z20
+	VPUNPCKLDQ      Z6, Z3, Z21
+	VPUNPCKHDQ      Z6, Z3, Z3
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLDQ      Z10, Z9, Z8
+	VPUNPCKHDQ      Z10, Z9, Z9
+	VPUNPCKLDQ      Z12, Z11, Z10
+	VPUNPCKHDQ      Z12, Z11, Z11
+	VPUNPCKLDQ      Z14, Z13, Z12
+	VPUNPCKHDQ      Z14, Z13, Z13
+	VPUNPCKLDQ      Z16, Z15, Z14
+	VPUNPCKHDQ      Z16, Z15, Z15
+	VPUNPCKLDQ      Z18, Z17, Z16
+	VPUNPCKHDQ      Z18, Z17, Z17
+	VPUNPCKLDQ      Z20, Z19, Z18
+	VPUNPCKHDQ      Z20, Z19, Z19
+	VPUNPCKLQDQ     Z6, Z21, Z20
+	VPUNPCKHQDQ     Z6, Z21, Z6
+	VPUNPCKLQDQ     Z7, Z3, Z21
+	VPUNPCKHQDQ     Z7, Z3, Z3
+	VPUNPCKLQDQ     Z10, Z8, Z7
 	VPUNPCKHQDQ     Z10, Z8, Z8
-	VPUNPCKLQDQ     Z13, Z11, Z10
-	VPUNPCKHQDQ     Z13, Z11, Z11
-	VPUNPCKLQDQ     Z14, Z12, Z13
+	VPUNPCKLQDQ     Z11, Z9, Z10
+	VPUNPCKHQDQ     Z11, Z9, Z9
+	VPUNPCKLQDQ     Z14, Z12, Z11
 	VPUNPCKHQDQ     Z14, Z12, Z12
-	VPUNPCKLQDQ     Z17, Z15, Z14
-	VPUNPCKHQDQ     Z17, Z15, Z15
-	VPUNPCKLQDQ     Z18, Z16, Z17
+	VPUNPCKLQDQ     Z15, Z13, Z14
+	VPUNPCKHQDQ     Z15, Z13, Z13
+	VPUNPCKLQDQ     Z18, Z16, Z15
 	VPUNPCKHQDQ     Z18, Z16, Z16
-	VSHUFI32X4      $0x88, Z6, Z19, Z18
-	VSHUFI32X4      $0xdd, Z6, Z19, Z6
-	VSHUFI32X4      $0x88, Z14, Z10, Z19
-	VSHUFI32X4      $0xdd, Z14, Z10, Z10
-	VSHUFI32X4      $0x88, Z19, Z18, Z14
-	VSHUFI32X4      $0x88, Z10, Z6, Z22
-	VSHUFI32X4      $0xdd, Z19, Z18, Z18
-	VSHUFI32X4      $0xdd, Z10, Z6, Z6
-	VSHUFI32X4      $0x88, Z7, Z5, Z10
-	VSHUFI32X4      $0xdd, Z7, Z5, Z5
-	VSHUFI32X4      $0x88, Z15, Z11, Z7
+	VPUNPCKLQDQ     Z19, Z17, Z18
+	VPUNPCKHQDQ     Z19, Z17, Z17
+	VSHUFI32X4      $0x88, Z7, Z20, Z19
+	VSHUFI32X4      $0xdd, Z7, Z20, Z7
+	VSHUFI32X4      $0x88, Z15, Z11, Z20
 	VSHUFI32X4      $0xdd, Z15, Z11, Z11
-	VSHUFI32X4      $0x88, Z7, Z10, Z15
-	VSHUFI32X4      $0x88, Z11, Z5, Z19
-	VSHUFI32X4      $0xdd, Z7, Z10, Z7
-	VSHUFI32X4      $0xdd, Z11, Z5, Z5
-	VSHUFI32X4      $0x88, Z9, Z21, Z10
-	VSHUFI32X4      $0xdd, Z9, Z21, Z9
-	VSHUFI32X4      $0x88, Z17, Z13, Z11
-	VSHUFI32X4      $0xdd, Z17, Z13, Z13
-	VSHUFI32X4      $0x88, Z11, Z10, Z17
-	VSHUFI32X4      $0x88, Z13, Z9, Z21
-	VSHUFI32X4      $0xdd, Z11, Z10, Z10
-	VSHUFI32X4      $0xdd, Z13, Z9, Z9
-	VSHUFI32X4      $0x88, Z8, Z2, Z11
-	VSHUFI32X4      $0xdd, Z8, Z2, Z2
-	VSHUFI32X4      $0x88, Z16, Z12, Z8
-	VSHUFI32X4      $0xdd, Z16, Z12, Z12
-	VSHUFI32X4      $0x88, Z8, Z11, Z13
-	VSHUFI32X4      $0x88, Z12, Z2, Z16
-	VSHUFI32X4      $0xdd, Z8, Z11, Z8
-	VSHUFI32X4      $0xdd, Z12, Z2, Z2
-	VPXORD          Z20, Z14, Z14
-	VMOVDQU32       Z14, (AX)
+	VSHUFI32X4      $0x88, Z20, Z19, Z15
+	VPXORD          Z0, Z15, Z15
+	VMOVDQU32       Z15, (AX)
 	PREFETCHT1      (R11)
 	PREFETCHT1      64(R11)
-	VPXORD          Z20, Z15, Z15
-	VMOVDQU32       Z15, 64(AX)
+	VSHUFI32X4      $0x88, Z11, Z7, Z15
+	VPXORD          Z0, Z15, Z15
+	VMOVDQU32       Z15, 256(AX)
 	PREFETCHT1      128(R11)
-	VPXORD          Z20, Z17, Z17
-	VMOVDQU32       Z17, 128(AX)
+	VSHUFI32X4      $0xdd, Z20, Z19, Z15
+	VPXORD          Z0, Z15, Z15
+	VMOVDQU32       Z15, 512(AX)
 	PREFETCHT1      192(R11)
-	VPXORD          Z20, Z13, Z13
-	VMOVDQU32       Z13, 192(AX)
+	VSHUFI32X4      $0xdd, Z11, Z7, Z7
+	VPXORD          Z0, Z7, Z7
+	VMOVDQU32       Z7, 768(AX)
 	PREFETCHT1      256(R11)
-	VPXORD          Z20, Z22, Z22
-	VMOVDQU32       Z22, 256(AX)
+	VSHUFI32X4      $0x88, Z8, Z6, Z7
+	VSHUFI32X4      $0xdd, Z8, Z6, Z6
+	VSHUFI32X4      $0x88, Z16, Z12, Z8
+	VSHUFI32X4      $0xdd, Z16, Z12, Z11
+	VSHUFI32X4      $0x88, Z8, Z7, Z12
+	VPXORD          Z0, Z12, Z12
+	VMOVDQU32       Z12, 64(AX)
 	PREFETCHT1      320(R11)
-	VPXORD          Z20, Z19, Z19
-	VMOVDQU32       Z19, 320(AX)
+	VSHUFI32X4      $0x88, Z11, Z6, Z12
+	VPXORD          Z0, Z12, Z12
+	VMOVDQU32       Z12, 320(AX)
 	PREFETCHT1      384(R11)
-	VPXORD          Z20, Z21, Z21
-	VMOVDQU32       Z21, 384(AX)
-	PREFETCHT1      448(R11)
-	VPXORD          Z20, Z16, Z16
-	VMOVDQU32       Z16, 448(AX)
-	PREFETCHT1      512(R11)
-	VPXORD          Z20, Z18, Z18
-	VMOVDQU32       Z18, 512(AX)
-	PREFETCHT1      576(R11)
-	VPXORD          Z20, Z7, Z7
+	VSHUFI32X4      $0xdd, Z8, Z7, Z7
+	VPXORD          Z0, Z7, Z7
 	VMOVDQU32       Z7, 576(AX)
+	PREFETCHT1      448(R11)
+	VSHUFI32X4      $0xdd, Z11, Z6, Z6
+	VPXORD          Z0, Z6, Z6
+	VMOVDQU32       Z6, 832(AX)
+	PREFETCHT1      512(R11)
+	VSHUFI32X4      $0x88, Z10, Z21, Z6
+	VSHUFI32X4      $0xdd, Z10, Z21, Z7
+	VSHUFI32X4      $0x88, Z18, Z14, Z8
+	VSHUFI32X4      $0xdd, Z18, Z14, Z10
+	VSHUFI32X4      $0x88, Z8, Z6, Z11
+	VPXORD          Z0, Z11, Z11
+	VMOVDQU32       Z11, 128(AX)
+	PREFETCHT1      576(R11)
+	VSHUFI32X4      $0x88, Z10, Z7, Z11
+	VPXORD          Z0, Z11, Z11
+	VMOVDQU32       Z11, 384(AX)
 	PREFETCHT1      640(R11)
-	VPXORD          Z20, Z10, Z10
-	VMOVDQU32       Z10, 640(AX)
+	VSHUFI32X4      $0xdd, Z8, Z6, Z6
+	VPXORD          Z0, Z6, Z6
+	VMOVDQU32       Z6, 640(AX)
 	PREFETCHT1      704(R11)
-	VPXORD          Z20, Z8, Z8
-	VMOVDQU32       Z8, 704(AX)
+	VSHUFI32X4      $0xdd, Z10, Z7, Z6
+	VPXORD          Z0, Z6, Z6
+	VMOVDQU32       Z6, 896(AX)
 	PREFETCHT1      768(R11)
-	VPXORD          Z20, Z6, Z6
-	VMOVDQU32       Z6, 768(AX)
+	VSHUFI32X4      $0x88, Z9, Z3, Z6
+	VSHUFI32X4      $0xdd, Z9, Z3, Z3
+	VSHUFI32X4      $0x88, Z17, Z13, Z7
+	VSHUFI32X4      $0xdd, Z17, Z13, Z8
+	VSHUFI32X4      $0x88, Z7, Z6, Z9
+	VPXORD          Z0, Z9, Z9
+	VMOVDQU32       Z9, 192(AX)
 	PREFETCHT1      832(R11)
-	VPXORD          Z20, Z5, Z5
-	VMOVDQU32       Z5, 832(AX)
+	VSHUFI32X4      $0x88, Z8, Z3, Z9
+	VPXORD          Z0, Z9, Z9
+	VMOVDQU32       Z9, 448(AX)
 	PREFETCHT1      896(R11)
-	VPXORD          Z20, Z9, Z9
-	VMOVDQU32       Z9, 896(AX)
+	VSHUFI32X4      $0xdd, Z7, Z6, Z6
+	VPXORD          Z0, Z6, Z6
+	VMOVDQU32       Z6, 704(AX)
 	PREFETCHT1      960(R11)
-	VPXORD          Z20, Z2, Z2
-	VMOVDQU32       Z2, 960(AX)
+	VSHUFI32X4      $0xdd, Z8, Z3, Z3
+	VPXORD          Z0, Z3, Z3
+	VMOVDQU32       Z3, 960(AX)
 	PREFETCHT1      1024(R11)
 	ADDQ            $0x00000044, DX
 	ADDQ            $0x00000044, DI
@@ -2461,6 +4671,237 @@ block:
 	ADDQ            $0x00000080, CX
 	DECQ            R10
 	JNZ             block
+	VZEROUPPER
+	RET
+
+// func fusedQ8512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// Requires: AVX, AVX512F, AVX512VL, AVX512VNNI, MMX+
+TEXT ·fusedQ8512(SB), $0-88
+	MOVQ         scales+8(FP), AX
+	MOVQ         src+24(FP), CX
+	MOVQ         stride+32(FP), DX
+	LEAQ         (DX)(DX*2), BX
+	LEAQ         (CX)(DX*4), SI
+	LEAQ         (SI)(DX*4), DI
+	LEAQ         (DI)(DX*4), R8
+	MOVQ         blocks+40(FP), R9
+	MOVQ         ahead+48(FP), R10
+	MOVQ         x+56(FP), R11
+	MOVQ         dx+64(FP), R12
+	MOVQ         biases+80(FP), R13
+	MOVQ         acc+0(FP), R14
+	VMOVUPS      (R14), Z0
+	MOVL         $0x80808080, R14
+	VPBROADCASTD R14, Z1
+
+block:
+	VPXORD           Z2, Z2, Z2
+	VPXORD           Z3, Z3, Z3
+	VPINSRW          $0x00, (CX), X2, X2
+	VPINSRW          $0x00, (DI), X3, X3
+	VPINSRW          $0x01, (CX)(DX*1), X2, X2
+	VPINSRW          $0x01, (DI)(DX*1), X3, X3
+	VPINSRW          $0x02, (CX)(DX*2), X2, X2
+	VPINSRW          $0x02, (DI)(DX*2), X3, X3
+	VPINSRW          $0x03, (CX)(BX*1), X2, X2
+	VPINSRW          $0x03, (DI)(BX*1), X3, X3
+	VPINSRW          $0x04, (SI), X2, X2
+	VPINSRW          $0x04, (R8), X3, X3
+	VPINSRW          $0x05, (SI)(DX*1), X2, X2
+	VPINSRW          $0x05, (R8)(DX*1), X3, X3
+	VPINSRW          $0x06, (SI)(DX*2), X2, X2
+	VPINSRW          $0x06, (R8)(DX*2), X3, X3
+	VPINSRW          $0x07, (SI)(BX*1), X2, X2
+	VPINSRW          $0x07, (R8)(BX*1), X3, X3
+	VINSERTI32X4     $0x01, X3, Y2, Y2
+	VCVTPH2PS        Y2, Z4
+	VMOVUPS          Z4, (AX)
+	VPXORD           Z5, Z5, Z5
+	VPXORD           Z6, Z6, Z6
+	VPINSRW          $0x00, 34(CX), X5, X5
+	VPINSRW          $0x00, 34(DI), X6, X6
+	VPINSRW          $0x01, 34(CX)(DX*1), X5, X5
+	VPINSRW          $0x01, 34(DI)(DX*1), X6, X6
+	VPINSRW          $0x02, 34(CX)(DX*2), X5, X5
+	VPINSRW          $0x02, 34(DI)(DX*2), X6, X6
+	VPINSRW          $0x03, 34(CX)(BX*1), X5, X5
+	VPINSRW          $0x03, 34(DI)(BX*1), X6, X6
+	VPINSRW          $0x04, 34(SI), X5, X5
+	VPINSRW          $0x04, 34(R8), X6, X6
+	VPINSRW          $0x05, 34(SI)(DX*1), X5, X5
+	VPINSRW          $0x05, 34(R8)(DX*1), X6, X6
+	VPINSRW          $0x06, 34(SI)(DX*2), X5, X5
+	VPINSRW          $0x06, 34(R8)(DX*2), X6, X6
+	VPINSRW          $0x07, 34(SI)(BX*1), X5, X5
+	VPINSRW          $0x07, 34(R8)(BX*1), X6, X6
+	VINSERTI32X4     $0x01, X6, Y5, Y5
+	VCVTPH2PS        Y5, Z4
+	VMOVUPS          Z4, 64(AX)
+	VBROADCASTI64X4  2(CX), Z4
+	VINSERTI64X4     $0x01, 36(CX), Z4, Z4
+	VBROADCASTI64X4  2(CX)(DX*1), Z7
+	VINSERTI64X4     $0x01, 36(CX)(DX*1), Z7, Z7
+	VBROADCASTI64X4  2(CX)(DX*2), Z8
+	VINSERTI64X4     $0x01, 36(CX)(DX*2), Z8, Z8
+	VBROADCASTI64X4  2(CX)(BX*1), Z9
+	VINSERTI64X4     $0x01, 36(CX)(BX*1), Z9, Z9
+	VBROADCASTI64X4  2(SI), Z10
+	VINSERTI64X4     $0x01, 36(SI), Z10, Z10
+	VBROADCASTI64X4  2(SI)(DX*1), Z11
+	VINSERTI64X4     $0x01, 36(SI)(DX*1), Z11, Z11
+	VBROADCASTI64X4  2(SI)(DX*2), Z12
+	VINSERTI64X4     $0x01, 36(SI)(DX*2), Z12, Z12
+	VBROADCASTI64X4  2(SI)(BX*1), Z13
+	VINSERTI64X4     $0x01, 36(SI)(BX*1), Z13, Z13
+	VBROADCASTI64X4  2(DI), Z14
+	VINSERTI64X4     $0x01, 36(DI), Z14, Z14
+	VBROADCASTI64X4  2(DI)(DX*1), Z15
+	VINSERTI64X4     $0x01, 36(DI)(DX*1), Z15, Z15
+	VBROADCASTI64X4  2(DI)(DX*2), Z16
+	VINSERTI64X4     $0x01, 36(DI)(DX*2), Z16, Z16
+	VBROADCASTI64X4  2(DI)(BX*1), Z17
+	VINSERTI64X4     $0x01, 36(DI)(BX*1), Z17, Z17
+	VBROADCASTI64X4  2(R8), Z18
+	VINSERTI64X4     $0x01, 36(R8), Z18, Z18
+	VBROADCASTI64X4  2(R8)(DX*1), Z19
+	VINSERTI64X4     $0x01, 36(R8)(DX*1), Z19, Z19
+	VBROADCASTI64X4  2(R8)(DX*2), Z20
+	VINSERTI64X4     $0x01, 36(R8)(DX*2), Z20, Z20
+	VBROADCASTI64X4  2(R8)(BX*1), Z21
+	VINSERTI64X4     $0x01, 36(R8)(BX*1), Z21, Z21
+	VPUNPCKLDQ       Z7, Z4, Z22
+	VPUNPCKHDQ       Z7, Z4, Z4
+	VPUNPCKLDQ       Z9, Z8, Z7
+	VPUNPCKHDQ       Z9, Z8, Z8
+	VPUNPCKLDQ       Z11, Z10, Z9
+	VPUNPCKHDQ       Z11, Z10, Z10
+	VPUNPCKLDQ       Z13, Z12, Z11
+	VPUNPCKHDQ       Z13, Z12, Z12
+	VPUNPCKLDQ       Z15, Z14, Z13
+	VPUNPCKHDQ       Z15, Z14, Z14
+	VPUNPCKLDQ       Z17, Z16, Z15
+	VPUNPCKHDQ       Z17, Z16, Z16
+	VPUNPCKLDQ       Z19, Z18, Z17
+	VPUNPCKHDQ       Z19, Z18, Z18
+	VPUNPCKLDQ       Z21, Z20, Z19
+	VPUNPCKHDQ       Z21, Z20, Z20
+	VPUNPCKLQDQ      Z7, Z22, Z21
+	VPUNPCKHQDQ      Z7, Z22, Z7
+	VPUNPCKLQDQ      Z8, Z4, Z22
+	VPUNPCKHQDQ      Z8, Z4, Z4
+	VPUNPCKLQDQ      Z11, Z9, Z8
+	VPUNPCKHQDQ      Z11, Z9, Z9
+	VPUNPCKLQDQ      Z12, Z10, Z11
+	VPUNPCKHQDQ      Z12, Z10, Z10
+	VPUNPCKLQDQ      Z15, Z13, Z12
+	VPUNPCKHQDQ      Z15, Z13, Z13
+	VPUNPCKLQDQ      Z16, Z14, Z15
+	VPUNPCKHQDQ      Z16, Z14, Z14
+	VPUNPCKLQDQ      Z19, Z17, Z16
+	VPUNPCKHQDQ      Z19, Z17, Z17
+	VPUNPCKLQDQ      Z20, Z18, Z19
+	VPUNPCKHQDQ      Z20, Z18, Z18
+	VSHUFI32X4       $0x88, Z8, Z21, Z20
+	VSHUFI32X4       $0xdd, Z8, Z21, Z8
+	VSHUFI32X4       $0x88, Z16, Z12, Z21
+	VSHUFI32X4       $0xdd, Z16, Z12, Z12
+	VSHUFI32X4       $0x88, Z21, Z20, Z16
+	VPXORD           Z1, Z16, Z16
+	VPBROADCASTD     (R13), Z23
+	VPDPBUSD.BCST    (R11), Z16, Z23
+	PREFETCHT1       (R10)
+	PREFETCHT1       64(R10)
+	VSHUFI32X4       $0x88, Z12, Z8, Z16
+	VPXORD           Z1, Z16, Z16
+	VPDPBUSD.BCST    16(R11), Z16, Z23
+	PREFETCHT1       128(R10)
+	VSHUFI32X4       $0xdd, Z21, Z20, Z16
+	VPXORD           Z1, Z16, Z16
+	VPBROADCASTD     4(R13), Z20
+	VPDPBUSD.BCST    32(R11), Z16, Z20
+	PREFETCHT1       192(R10)
+	VSHUFI32X4       $0xdd, Z12, Z8, Z8
+	VPXORD           Z1, Z8, Z8
+	VPDPBUSD.BCST    48(R11), Z8, Z20
+	PREFETCHT1       256(R10)
+	VSHUFI32X4       $0x88, Z9, Z7, Z8
+	VSHUFI32X4       $0xdd, Z9, Z7, Z7
+	VSHUFI32X4       $0x88, Z17, Z13, Z9
+	VSHUFI32X4       $0xdd, Z17, Z13, Z12
+	VSHUFI32X4       $0x88, Z9, Z8, Z13
+	VPXORD           Z1, Z13, Z13
+	VPDPBUSD.BCST    4(R11), Z13, Z23
+	PREFETCHT1       320(R10)
+	VSHUFI32X4       $0x88, Z12, Z7, Z13
+	VPXORD           Z1, Z13, Z13
+	VPDPBUSD.BCST    20(R11), Z13, Z23
+	PREFETCHT1       384(R10)
+	VSHUFI32X4       $0xdd, Z9, Z8, Z8
+	VPXORD           Z1, Z8, Z8
+	VPDPBUSD.BCST    36(R11), Z8, Z20
+	PREFETCHT1       448(R10)
+	VSHUFI32X4       $0xdd, Z12, Z7, Z7
+	VPXORD           Z1, Z7, Z7
+	VPDPBUSD.BCST    52(R11), Z7, Z20
+	PREFETCHT1       512(R10)
+	VSHUFI32X4       $0x88, Z11, Z22, Z7
+	VSHUFI32X4       $0xdd, Z11, Z22, Z8
+	VSHUFI32X4       $0x88, Z19, Z15, Z9
+	VSHUFI32X4       $0xdd, Z19, Z15, Z11
+	VSHUFI32X4       $0x88, Z9, Z7, Z12
+	VPXORD           Z1, Z12, Z12
+	VPDPBUSD.BCST    8(R11), Z12, Z23
+	PREFETCHT1       576(R10)
+	VSHUFI32X4       $0x88, Z11, Z8, Z12
+	VPXORD           Z1, Z12, Z12
+	VPDPBUSD.BCST    24(R11), Z12, Z23
+	PREFETCHT1       640(R10)
+	VSHUFI32X4       $0xdd, Z9, Z7, Z7
+	VPXORD           Z1, Z7, Z7
+	VPDPBUSD.BCST    40(R11), Z7, Z20
+	PREFETCHT1       704(R10)
+	VSHUFI32X4       $0xdd, Z11, Z8, Z7
+	VPXORD           Z1, Z7, Z7
+	VPDPBUSD.BCST    56(R11), Z7, Z20
+	PREFETCHT1       768(R10)
+	VSHUFI32X4       $0x88, Z10, Z4, Z7
+	VSHUFI32X4       $0xdd, Z10, Z4, Z4
+	VSHUFI32X4       $0x88, Z18, Z14, Z8
+	VSHUFI32X4       $0xdd, Z18, Z14, Z9
+	VSHUFI32X4       $0x88, Z8, Z7, Z10
+	VPXORD           Z1, Z10, Z10
+	VPDPBUSD.BCST    12(R11), Z10, Z23
+	PREFETCHT1       832(R10)
+	VSHUFI32X4       $0x88, Z9, Z4, Z10
+	VPXORD           Z1, Z10, Z10
+	VPDPBUSD.BCST    28(R11), Z10, Z23
+	PREFETCHT1       896(R10)
+	VSHUFI32X4       $0xdd, Z8, Z7, Z7
+	VPXORD           Z1, Z7, Z7
+	VPDPBUSD.BCST    44(R11), Z7, Z20
+	PREFETCHT1       960(R10)
+	VSHUFI32X4       $0xdd, Z9, Z4, Z4
+	VPXORD           Z1, Z4, Z4
+	VPDPBUSD.BCST    60(R11), Z4, Z20
+	PREFETCHT1       1024(R10)
+	VCVTDQ2PS        Z23, Z23
+	VMULPS           (AX), Z23, Z4
+	VFMADD231PS.BCST (R12), Z4, Z0
+	VCVTDQ2PS        Z20, Z20
+	VMULPS           64(AX), Z20, Z4
+	VFMADD231PS.BCST 4(R12), Z4, Z0
+	ADDQ             $0x00000044, CX
+	ADDQ             $0x00000044, SI
+	ADDQ             $0x00000044, DI
+	ADDQ             $0x00000044, R8
+	ADDQ             $0x00000440, R10
+	ADDQ             $0x00000040, R11
+	ADDQ             $0x00000008, R12
+	ADDQ             $0x00000008, R13
+	DECQ             R9
+	JNZ              block
+	MOVQ             acc+0(FP), AX
+	VMOVUPS          Z0, (AX)
 	VZEROUPPER
 	RET
 
@@ -2478,114 +4919,108 @@ TEXT ·unpackIQ4XS512(SB), $0-56
 	MOVQ            blocks+40(FP), R10
 	MOVQ            ahead+48(FP), R11
 	VBROADCASTI32X4 codebookIQ4XS<>+0(SB), Z0
-
-block:
-	VBROADCASTI32X4 (DX), Z1
-	VINSERTI32X4    $0x01, (DI), Z1, Z1
-	VINSERTI32X4    $0x02, (R8), Z1, Z1
-	VINSERTI32X4    $0x03, (R9), Z1, Z1
-	VBROADCASTI32X4 (DX)(BX*1), Z2
-	VINSERTI32X4    $0x01, (DI)(BX*1), Z2, Z2
-	VINSERTI32X4    $0x02, (R8)(BX*1), Z2, Z2
-	VINSERTI32X4    $0x03, (R9)(BX*1), Z2, Z2
-	VBROADCASTI32X4 (DX)(BX*2), Z3
-	VINSERTI32X4    $0x01, (DI)(BX*2), Z3, Z3
-	VINSERTI32X4    $0x02, (R8)(BX*2), Z3, Z3
-	VINSERTI32X4    $0x03, (R9)(BX*2), Z3, Z3
-	VBROADCASTI32X4 (DX)(SI*1), Z4
-	VINSERTI32X4    $0x01, (DI)(SI*1), Z4, Z4
-	VINSERTI32X4    $0x02, (R8)(SI*1), Z4, Z4
-	VINSERTI32X4    $0x03, (R9)(SI*1), Z4, Z4
-	VPUNPCKLDQ      Z2, Z1, Z5
-	VPUNPCKHDQ      Z2, Z1, Z1
-	VPUNPCKLDQ      Z4, Z3, Z2
-	VPUNPCKHDQ      Z4, Z3, Z3
-	VPUNPCKLQDQ     Z2, Z5, Z4
-	VPUNPCKHQDQ     Z2, Z5, Z2
-	VPUNPCKLQDQ     Z3, Z1, Z5
-	VPUNPCKHQDQ     Z3, Z1, Z1
-	VPMOVDW         Z4, Y1
-	VCVTPH2PS       Y1, Z1
-	MOVL            $0x0000000f, R12
-	VPBROADCASTD    R12, Z3
-	MOVL            $0x00000030, R12
-	VPBROADCASTD    R12, Z5
-	MOVL            $0x00000020, R12
-	VPBROADCASTD    R12, Z6
-	VPSRLD          $0x00, Z2, Z7
-	VPANDD          Z3, Z7, Z7
-	VPSRLD          $0x0c, Z4, Z8
-	VPANDD          Z5, Z8, Z8
-	VPORD           Z8, Z7, Z7
-	VPSUBD          Z6, Z7, Z7
-	VCVTDQ2PS       Z7, Z7
-	VMULPS          Z1, Z7, Z7
-	VMOVUPS         Z7, (CX)
-	VPSRLD          $0x04, Z2, Z7
-	VPANDD          Z3, Z7, Z7
-	VPSRLD          $0x0e, Z4, Z8
-	VPANDD          Z5, Z8, Z8
-	VPORD           Z8, Z7, Z7
-	VPSUBD          Z6, Z7, Z7
-	VCVTDQ2PS       Z7, Z7
-	VMULPS          Z1, Z7, Z7
-	VMOVUPS         Z7, 64(CX)
-	VPSRLD          $0x08, Z2, Z7
-	VPANDD          Z3, Z7, Z7
-	VPSRLD          $0x10, Z4, Z8
-	VPANDD          Z5, Z8, Z8
-	VPORD           Z8, Z7, Z7
-	VPSUBD          Z6, Z7, Z7
-	VCVTDQ2PS       Z7, Z7
-	VMULPS          Z1, Z7, Z7
-	VMOVUPS         Z7, 128(CX)
-	VPSRLD          $0x0c, Z2, Z7
-	VPANDD          Z3, Z7, Z7
-	VPSRLD          $0x12, Z4, Z8
-	VPANDD          Z5, Z8, Z8
-	VPORD           Z8, Z7, Z7
-	VPSUBD          Z6, Z7, Z7
-	VCVTDQ2PS       Z7, Z7
-	VMULPS          Z1, Z7, Z7
-	VMOVUPS         Z7, 192(CX)
-	VPSRLD          $0x10, Z2, Z7
-	VPANDD          Z3, Z7, Z7
-	VPSRLD          $0x14, Z4, Z8
-	VPANDD          Z5, Z8, Z8
-	VPORD           Z8, Z7, Z7
-	VPSUBD          Z6, Z7, Z7
-	VCVTDQ2PS       Z7, Z7
-	VMULPS          Z1, Z7, Z7
-	VMOVUPS         Z7, 256(CX)
-	VPSRLD          $0x14, Z2, Z7
-	VPANDD          Z3, Z7, Z7
-	VPSRLD          $0x16, Z4, Z8
-	VPANDD          Z5, Z8, Z8
-	VPORD           Z8, Z7, Z7
-	VPSUBD          Z6, Z7, Z7
-	VCVTDQ2PS       Z7, Z7
-	VMULPS          Z1, Z7, Z7
-	VMOVUPS         Z7, 320(CX)
-	VPSRLD          $0x18, Z2, Z7
-	VPANDD          Z3, Z7, Z7
-	VPSRLD          $0x18, Z4, Z8
-	VPANDD          Z5, Z8, Z8
-	VPORD           Z8, Z7, Z7
-	VPSUBD          Z6, Z7, Z7
-	VCVTDQ2PS       Z7, Z7
-	VMULPS          Z1, Z7, Z7
-	VMOVUPS         Z7, 384(CX)
-	VPSRLD          $0x1c, Z2, Z2
-	VPANDD          Z3, Z2, Z2
-	VPSRLD          $0x1a, Z4, Z3
-	VPANDD          Z5, Z3, Z3
-	VPORD           Z3, Z2, Z2
-	VPSUBD          Z6, Z2, Z2
-	VCVTDQ2PS       Z2, Z2
-	VMULPS          Z1, Z2, Z2
-	VMOVUPS         Z2, 448(CX)
 	MOVL            $0x0f0f0f0f, R12
 	VPBROADCASTD    R12, Z1
+
+block:
+	VBROADCASTI32X4 (DX), Z2
+	VINSERTI32X4    $0x01, (DI), Z2, Z2
+	VINSERTI32X4    $0x02, (R8), Z2, Z2
+	VINSERTI32X4    $0x03, (R9), Z2, Z2
+	VBROADCASTI32X4 (DX)(BX*1), Z3
+	VINSERTI32X4    $0x01, (DI)(BX*1), Z3, Z3
+	VINSERTI32X4    $0x02, (R8)(BX*1), Z3, Z3
+	VINSERTI32X4    $0x03, (R9)(BX*1), Z3, Z3
+	VBROADCASTI32X4 (DX)(BX*2), Z4
+	VINSERTI32X4    $0x01, (DI)(BX*2), Z4, Z4
+	VINSERTI32X4    $0x02, (R8)(BX*2), Z4, Z4
+	VINSERTI32X4    $0x03, (R9)(BX*2), Z4, Z4
+	VBROADCASTI32X4 (DX)(SI*1), Z5
+	VINSERTI32X4    $0x01, (DI)(SI*1), Z5, Z5
+	VINSERTI32X4    $0x02, (R8)(SI*1), Z5, Z5
+	VINSERTI32X4    $0x03, (R9)(SI*1), Z5, Z5
+	VPUNPCKLDQ      Z3, Z2, Z6
+	VPUNPCKHDQ      Z3, Z2, Z2
+	VPUNPCKLDQ      Z5, Z4, Z3
+	VPUNPCKHDQ      Z5, Z4, Z4
+	VPUNPCKLQDQ     Z3, Z6, Z5
+	VPUNPCKHQDQ     Z3, Z6, Z3
+	VPUNPCKLQDQ     Z4, Z2, Z6
+	VPUNPCKHQDQ     Z4, Z2, Z2
+	VPMOVDW         Z5, Y2
+	VCVTPH2PS       Y2, Z2
+	VPSRLD          $0x00, Z3, Z4
+	VPANDD.BCST     dword0000000f<>+0(SB), Z4, Z4
+	VPSRLD          $0x0c, Z5, Z6
+	VPANDD.BCST     dword00000030<>+0(SB), Z6, Z6
+	VPORD           Z6, Z4, Z4
+	VPSUBD.BCST     dword00000020<>+0(SB), Z4, Z4
+	VCVTDQ2PS       Z4, Z4
+	VMULPS          Z2, Z4, Z4
+	VMOVUPS         Z4, (CX)
+	VPSRLD          $0x04, Z3, Z4
+	VPANDD.BCST     dword0000000f<>+0(SB), Z4, Z4
+	VPSRLD          $0x0e, Z5, Z6
+	VPANDD.BCST     dword00000030<>+0(SB), Z6, Z6
+	VPORD           Z6, Z4, Z4
+	VPSUBD.BCST     dword00000020<>+0(SB), Z4, Z4
+	VCVTDQ2PS       Z4, Z4
+	VMULPS          Z2, Z4, Z4
+	VMOVUPS         Z4, 64(CX)
+	VPSRLD          $0x08, Z3, Z4
+	VPANDD.BCST     dword0000000f<>+0(SB), Z4, Z4
+	VPSRLD          $0x10, Z5, Z6
+	VPANDD.BCST     dword00000030<>+0(SB), Z6, Z6
+	VPORD           Z6, Z4, Z4
+	VPSUBD.BCST     dword00000020<>+0(SB), Z4, Z4
+	VCVTDQ2PS       Z4, Z4
+	VMULPS          Z2, Z4, Z4
+	VMOVUPS         Z4, 128(CX)
+	VPSRLD          $0x0c, Z3, Z4
+	VPANDD.BCST     dword0000000f<>+0(SB), Z4, Z4
+	VPSRLD          $0x12, Z5, Z6
+	VPANDD.BCST     dword00000030<>+0(SB), Z6, Z6
+	VPORD           Z6, Z4, Z4
+	VPSUBD.BCST     dword00000020<>+0(SB), Z4, Z4
+	VCVTDQ2PS       Z4, Z4
+	VMULPS          Z2, Z4, Z4
+	VMOVUPS         Z4, 192(CX)
+	VPSRLD          $0x10, Z3, Z4
+	VPANDD.BCST     dword0000000f<>+0(SB), Z4, Z4
+	VPSRLD          $0x14, Z5, Z6
+	VPANDD.BCST     dword00000030<>+0(SB), Z6, Z6
+	VPORD           Z6, Z4, Z4
+	VPSUBD.BCST     dword00000020<>+0(SB), Z4, Z4
+	VCVTDQ2PS       Z4, Z4
+	VMULPS          Z2, Z4, Z4
+	VMOVUPS         Z4, 256(CX)
+	VPSRLD          $0x14, Z3, Z4
+	VPANDD.BCST     dword0000000f<>+0(SB), Z4, Z4
+	VPSRLD          $0x16, Z5, Z6
+	VPANDD.BCST     dword00000030<>+0(SB), Z6, Z6
+	VPORD           Z6, Z4, Z4
+	VPSUBD.BCST     dword00000020<>+0(SB), Z4, Z4
+	VCVTDQ2PS       Z4, Z4
+	VMULPS          Z2, Z4, Z4
+	VMOVUPS         Z4, 320(CX)
+	VPSRLD          $0x18, Z3, Z4
+	VPANDD.BCST     dword0000000f<>+0(SB), Z4, Z4
+	VPSRLD          $0x18, Z5, Z6
+	VPANDD.BCST     dword00000030<>+0(SB), Z6, Z6
+	VPORD           Z6, Z4, Z4
+	VPSUBD.BCST     dword00000020<>+0(SB), Z4, Z4
+	VCVTDQ2PS       Z4, Z4
+	VMULPS          Z2, Z4, Z4
+	VMOVUPS         Z4, 384(CX)
+	VPSRLD          $0x1c, Z3, Z3
+	VPANDD.BCST     dword0000000f<>+0(SB), Z3, Z3
+	VPSRLD          $0x1a, Z5, Z4
+	VPANDD.BCST     dword00000030<>+0(SB), Z4, Z4
+	VPORD           Z4, Z3, Z3
+	VPSUBD.BCST     dword00000020<>+0(SB), Z3, Z3
+	VCVTDQ2PS       Z3, Z3
+	VMULPS          Z2, Z3, Z3
+	VMOVUPS         Z3, 448(CX)
 	VMOVDQU32       8(DX), Z2
 	VMOVDQU32       8(DX)(BX*1), Z3
 	VMOVDQU32       8(DX)(BX*2), Z4
@@ -2639,161 +5074,161 @@ block:
 	VSHUFI32X4      $0x88, Z12, Z8, Z17
 	VSHUFI32X4      $0xdd, Z12, Z8, Z8
 	VSHUFI32X4      $0x88, Z17, Z16, Z12
-	VSHUFI32X4      $0x88, Z8, Z4, Z19
-	VSHUFI32X4      $0xdd, Z17, Z16, Z16
-	VSHUFI32X4      $0xdd, Z8, Z4, Z4
-	VSHUFI32X4      $0x88, Z5, Z3, Z8
-	VSHUFI32X4      $0xdd, Z5, Z3, Z3
-	VSHUFI32X4      $0x88, Z13, Z9, Z5
-	VSHUFI32X4      $0xdd, Z13, Z9, Z9
-	VSHUFI32X4      $0x88, Z5, Z8, Z13
-	VSHUFI32X4      $0x88, Z9, Z3, Z17
-	VSHUFI32X4      $0xdd, Z5, Z8, Z5
-	VSHUFI32X4      $0xdd, Z9, Z3, Z3
-	VSHUFI32X4      $0x88, Z7, Z18, Z8
-	VSHUFI32X4      $0xdd, Z7, Z18, Z7
-	VSHUFI32X4      $0x88, Z15, Z11, Z9
-	VSHUFI32X4      $0xdd, Z15, Z11, Z11
-	VSHUFI32X4      $0x88, Z9, Z8, Z15
-	VSHUFI32X4      $0x88, Z11, Z7, Z18
-	VSHUFI32X4      $0xdd, Z9, Z8, Z8
-	VSHUFI32X4      $0xdd, Z11, Z7, Z7
-	VSHUFI32X4      $0x88, Z6, Z2, Z9
-	VSHUFI32X4      $0xdd, Z6, Z2, Z2
-	VSHUFI32X4      $0x88, Z14, Z10, Z6
-	VSHUFI32X4      $0xdd, Z14, Z10, Z10
-	VSHUFI32X4      $0x88, Z6, Z9, Z11
-	VSHUFI32X4      $0x88, Z10, Z2, Z14
-	VSHUFI32X4      $0xdd, Z6, Z9, Z6
-	VSHUFI32X4      $0xdd, Z10, Z2, Z2
-	VPANDD          Z1, Z12, Z9
-	VPSRLD          $0x04, Z12, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, (AX)
+	VPANDD          Z1, Z12, Z19
+	VPSHUFB         Z19, Z0, Z19
+	VMOVDQU32       Z19, (AX)
 	PREFETCHT1      (R11)
-	VMOVDQU32       Z10, 256(AX)
+	VPSRLD          $0x04, Z12, Z12
+	VPANDD          Z1, Z12, Z12
+	VPSHUFB         Z12, Z0, Z12
+	VMOVDQU32       Z12, 256(AX)
 	PREFETCHT1      64(R11)
-	VPANDD          Z1, Z13, Z9
-	VPSRLD          $0x04, Z13, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, 64(AX)
-	VMOVDQU32       Z10, 320(AX)
+	VSHUFI32X4      $0x88, Z8, Z4, Z12
+	VPANDD          Z1, Z12, Z19
+	VPSHUFB         Z19, Z0, Z19
+	VMOVDQU32       Z19, 512(AX)
+	VPSRLD          $0x04, Z12, Z12
+	VPANDD          Z1, Z12, Z12
+	VPSHUFB         Z12, Z0, Z12
+	VMOVDQU32       Z12, 768(AX)
 	PREFETCHT1      128(R11)
-	VPANDD          Z1, Z15, Z9
-	VPSRLD          $0x04, Z15, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, 128(AX)
-	VMOVDQU32       Z10, 384(AX)
+	VSHUFI32X4      $0xdd, Z17, Z16, Z12
+	VPANDD          Z1, Z12, Z16
+	VPSHUFB         Z16, Z0, Z16
+	VMOVDQU32       Z16, 1024(AX)
+	VPSRLD          $0x04, Z12, Z12
+	VPANDD          Z1, Z12, Z12
+	VPSHUFB         Z12, Z0, Z12
+	VMOVDQU32       Z12, 1280(AX)
 	PREFETCHT1      192(R11)
-	VPANDD          Z1, Z11, Z9
-	VPSRLD          $0x04, Z11, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, 192(AX)
-	VMOVDQU32       Z10, 448(AX)
-	PREFETCHT1      256(R11)
-	VPANDD          Z1, Z19, Z9
-	VPSRLD          $0x04, Z19, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, 512(AX)
-	VMOVDQU32       Z10, 768(AX)
-	PREFETCHT1      320(R11)
-	VPANDD          Z1, Z17, Z9
-	VPSRLD          $0x04, Z17, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, 576(AX)
-	VMOVDQU32       Z10, 832(AX)
-	PREFETCHT1      384(R11)
-	VPANDD          Z1, Z18, Z9
-	VPSRLD          $0x04, Z18, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, 640(AX)
-	VMOVDQU32       Z10, 896(AX)
-	PREFETCHT1      448(R11)
-	VPANDD          Z1, Z14, Z9
-	VPSRLD          $0x04, Z14, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, 704(AX)
-	VMOVDQU32       Z10, 960(AX)
-	PREFETCHT1      512(R11)
-	VPANDD          Z1, Z16, Z9
-	VPSRLD          $0x04, Z16, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, 1024(AX)
-	PREFETCHT1      576(R11)
-	VMOVDQU32       Z10, 1280(AX)
-	VPANDD          Z1, Z5, Z9
-	VPSRLD          $0x04, Z5, Z5
-	VPANDD          Z1, Z5, Z5
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z5, Z0, Z5
-	VMOVDQU32       Z9, 1088(AX)
-	PREFETCHT1      640(R11)
-	VMOVDQU32       Z5, 1344(AX)
-	VPANDD          Z1, Z8, Z5
-	VPSRLD          $0x04, Z8, Z8
-	VPANDD          Z1, Z8, Z8
-	VPSHUFB         Z5, Z0, Z5
+	VSHUFI32X4      $0xdd, Z8, Z4, Z4
+	VPANDD          Z1, Z4, Z8
 	VPSHUFB         Z8, Z0, Z8
-	VMOVDQU32       Z5, 1152(AX)
-	PREFETCHT1      704(R11)
-	VMOVDQU32       Z8, 1408(AX)
-	VPANDD          Z1, Z6, Z5
-	VPSRLD          $0x04, Z6, Z6
-	VPANDD          Z1, Z6, Z6
-	VPSHUFB         Z5, Z0, Z5
-	VPSHUFB         Z6, Z0, Z6
-	VMOVDQU32       Z5, 1216(AX)
-	PREFETCHT1      768(R11)
-	VMOVDQU32       Z6, 1472(AX)
-	VPANDD          Z1, Z4, Z5
+	VMOVDQU32       Z8, 1536(AX)
 	VPSRLD          $0x04, Z4, Z4
 	VPANDD          Z1, Z4, Z4
-	VPSHUFB         Z5, Z0, Z5
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z5, 1536(AX)
-	PREFETCHT1      832(R11)
 	VMOVDQU32       Z4, 1792(AX)
+	PREFETCHT1      256(R11)
+	VSHUFI32X4      $0x88, Z5, Z3, Z4
+	VSHUFI32X4      $0xdd, Z5, Z3, Z3
+	VSHUFI32X4      $0x88, Z13, Z9, Z5
+	VSHUFI32X4      $0xdd, Z13, Z9, Z8
+	VSHUFI32X4      $0x88, Z5, Z4, Z9
+	VPANDD          Z1, Z9, Z12
+	VPSHUFB         Z12, Z0, Z12
+	VMOVDQU32       Z12, 64(AX)
+	VPSRLD          $0x04, Z9, Z9
+	VPANDD          Z1, Z9, Z9
+	VPSHUFB         Z9, Z0, Z9
+	VMOVDQU32       Z9, 320(AX)
+	PREFETCHT1      320(R11)
+	VSHUFI32X4      $0x88, Z8, Z3, Z9
+	VPANDD          Z1, Z9, Z12
+	VPSHUFB         Z12, Z0, Z12
+	VMOVDQU32       Z12, 576(AX)
+	VPSRLD          $0x04, Z9, Z9
+	VPANDD          Z1, Z9, Z9
+	VPSHUFB         Z9, Z0, Z9
+	VMOVDQU32       Z9, 832(AX)
+	PREFETCHT1      384(R11)
+	VSHUFI32X4      $0xdd, Z5, Z4, Z4
+	VPANDD          Z1, Z4, Z5
+	VPSHUFB         Z5, Z0, Z5
+	VMOVDQU32       Z5, 1088(AX)
+	VPSRLD          $0x04, Z4, Z4
+	VPANDD          Z1, Z4, Z4
+	VPSHUFB         Z4, Z0, Z4
+	VMOVDQU32       Z4, 1344(AX)
+	PREFETCHT1      448(R11)
+	VSHUFI32X4      $0xdd, Z8, Z3, Z3
 	VPANDD          Z1, Z3, Z4
+	VPSHUFB         Z4, Z0, Z4
+	VMOVDQU32       Z4, 1600(AX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z1, Z3, Z3
-	VPSHUFB         Z4, Z0, Z4
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z4, 1600(AX)
-	PREFETCHT1      896(R11)
 	VMOVDQU32       Z3, 1856(AX)
-	VPANDD          Z1, Z7, Z3
-	VPSRLD          $0x04, Z7, Z4
-	VPANDD          Z1, Z4, Z4
+	PREFETCHT1      512(R11)
+	VSHUFI32X4      $0x88, Z7, Z18, Z3
+	VSHUFI32X4      $0xdd, Z7, Z18, Z4
+	VSHUFI32X4      $0x88, Z15, Z11, Z5
+	VSHUFI32X4      $0xdd, Z15, Z11, Z7
+	VSHUFI32X4      $0x88, Z5, Z3, Z8
+	VPANDD          Z1, Z8, Z9
+	VPSHUFB         Z9, Z0, Z9
+	VMOVDQU32       Z9, 128(AX)
+	PREFETCHT1      576(R11)
+	VPSRLD          $0x04, Z8, Z8
+	VPANDD          Z1, Z8, Z8
+	VPSHUFB         Z8, Z0, Z8
+	VMOVDQU32       Z8, 384(AX)
+	VSHUFI32X4      $0x88, Z7, Z4, Z8
+	VPANDD          Z1, Z8, Z9
+	VPSHUFB         Z9, Z0, Z9
+	VMOVDQU32       Z9, 640(AX)
+	PREFETCHT1      640(R11)
+	VPSRLD          $0x04, Z8, Z8
+	VPANDD          Z1, Z8, Z8
+	VPSHUFB         Z8, Z0, Z8
+	VMOVDQU32       Z8, 896(AX)
+	VSHUFI32X4      $0xdd, Z5, Z3, Z3
+	VPANDD          Z1, Z3, Z5
+	VPSHUFB         Z5, Z0, Z5
+	VMOVDQU32       Z5, 1152(AX)
+	PREFETCHT1      704(R11)
+	VPSRLD          $0x04, Z3, Z3
+	VPANDD          Z1, Z3, Z3
 	VPSHUFB         Z3, Z0, Z3
+	VMOVDQU32       Z3, 1408(AX)
+	VSHUFI32X4      $0xdd, Z7, Z4, Z3
+	VPANDD          Z1, Z3, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z3, 1664(AX)
-	PREFETCHT1      960(R11)
-	VMOVDQU32       Z4, 1920(AX)
-	VPANDD          Z1, Z2, Z3
-	VPSRLD          $0x04, Z2, Z2
-	VPANDD          Z1, Z2, Z2
+	VMOVDQU32       Z4, 1664(AX)
+	PREFETCHT1      768(R11)
+	VPSRLD          $0x04, Z3, Z3
+	VPANDD          Z1, Z3, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VPSHUFB         Z2, Z0, Z2
+	VMOVDQU32       Z3, 1920(AX)
+	VSHUFI32X4      $0x88, Z6, Z2, Z3
+	VSHUFI32X4      $0xdd, Z6, Z2, Z2
+	VSHUFI32X4      $0x88, Z14, Z10, Z4
+	VSHUFI32X4      $0xdd, Z14, Z10, Z5
+	VSHUFI32X4      $0x88, Z4, Z3, Z6
+	VPANDD          Z1, Z6, Z7
+	VPSHUFB         Z7, Z0, Z7
+	VMOVDQU32       Z7, 192(AX)
+	PREFETCHT1      832(R11)
+	VPSRLD          $0x04, Z6, Z6
+	VPANDD          Z1, Z6, Z6
+	VPSHUFB         Z6, Z0, Z6
+	VMOVDQU32       Z6, 448(AX)
+	VSHUFI32X4      $0x88, Z5, Z2, Z6
+	VPANDD          Z1, Z6, Z7
+	VPSHUFB         Z7, Z0, Z7
+	VMOVDQU32       Z7, 704(AX)
+	PREFETCHT1      896(R11)
+	VPSRLD          $0x04, Z6, Z6
+	VPANDD          Z1, Z6, Z6
+	VPSHUFB         Z6, Z0, Z6
+	VMOVDQU32       Z6, 960(AX)
+	VSHUFI32X4      $0xdd, Z4, Z3, Z3
+	VPANDD          Z1, Z3, Z4
+	VPSHUFB         Z4, Z0, Z4
+	VMOVDQU32       Z4, 1216(AX)
+	PREFETCHT1      960(R11)
+	VPSRLD          $0x04, Z3, Z3
+	VPANDD          Z1, Z3, Z3
+	VPSHUFB         Z3, Z0, Z3
+	VMOVDQU32       Z3, 1472(AX)
+	VSHUFI32X4      $0xdd, Z5, Z2, Z2
+	VPANDD          Z1, Z2, Z3
+	VPSHUFB         Z3, Z0, Z3
 	VMOVDQU32       Z3, 1728(AX)
 	PREFETCHT1      1024(R11)
+	VPSRLD          $0x04, Z2, Z2
+	VPANDD          Z1, Z2, Z2
+	VPSHUFB         Z2, Z0, Z2
 	VMOVDQU32       Z2, 1984(AX)
 	VMOVDQU32       72(DX), Z2
 	VMOVDQU32       72(DX)(BX*1), Z3
@@ -2848,161 +5283,161 @@ block:
 	VSHUFI32X4      $0x88, Z12, Z8, Z17
 	VSHUFI32X4      $0xdd, Z12, Z8, Z8
 	VSHUFI32X4      $0x88, Z17, Z16, Z12
-	VSHUFI32X4      $0x88, Z8, Z4, Z19
-	VSHUFI32X4      $0xdd, Z17, Z16, Z16
-	VSHUFI32X4      $0xdd, Z8, Z4, Z4
-	VSHUFI32X4      $0x88, Z5, Z3, Z8
-	VSHUFI32X4      $0xdd, Z5, Z3, Z3
-	VSHUFI32X4      $0x88, Z13, Z9, Z5
-	VSHUFI32X4      $0xdd, Z13, Z9, Z9
-	VSHUFI32X4      $0x88, Z5, Z8, Z13
-	VSHUFI32X4      $0x88, Z9, Z3, Z17
-	VSHUFI32X4      $0xdd, Z5, Z8, Z5
-	VSHUFI32X4      $0xdd, Z9, Z3, Z3
-	VSHUFI32X4      $0x88, Z7, Z18, Z8
-	VSHUFI32X4      $0xdd, Z7, Z18, Z7
-	VSHUFI32X4      $0x88, Z15, Z11, Z9
-	VSHUFI32X4      $0xdd, Z15, Z11, Z11
-	VSHUFI32X4      $0x88, Z9, Z8, Z15
-	VSHUFI32X4      $0x88, Z11, Z7, Z18
-	VSHUFI32X4      $0xdd, Z9, Z8, Z8
-	VSHUFI32X4      $0xdd, Z11, Z7, Z7
-	VSHUFI32X4      $0x88, Z6, Z2, Z9
-	VSHUFI32X4      $0xdd, Z6, Z2, Z2
-	VSHUFI32X4      $0x88, Z14, Z10, Z6
-	VSHUFI32X4      $0xdd, Z14, Z10, Z10
-	VSHUFI32X4      $0x88, Z6, Z9, Z11
-	VSHUFI32X4      $0x88, Z10, Z2, Z14
-	VSHUFI32X4      $0xdd, Z6, Z9, Z6
-	VSHUFI32X4      $0xdd, Z10, Z2, Z2
-	VPANDD          Z1, Z12, Z9
-	VPSRLD          $0x04, Z12, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, 2048(AX)
+	VPANDD          Z1, Z12, Z19
+	VPSHUFB         Z19, Z0, Z19
+	VMOVDQU32       Z19, 2048(AX)
 	PREFETCHT1      1088(R11)
-	VMOVDQU32       Z10, 2304(AX)
+	VPSRLD          $0x04, Z12, Z12
+	VPANDD          Z1, Z12, Z12
+	VPSHUFB         Z12, Z0, Z12
+	VMOVDQU32       Z12, 2304(AX)
 	PREFETCHT1      1152(R11)
-	VPANDD          Z1, Z13, Z9
-	VPSRLD          $0x04, Z13, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, 2112(AX)
-	VMOVDQU32       Z10, 2368(AX)
+	VSHUFI32X4      $0x88, Z8, Z4, Z12
+	VPANDD          Z1, Z12, Z19
+	VPSHUFB         Z19, Z0, Z19
+	VMOVDQU32       Z19, 2560(AX)
+	VPSRLD          $0x04, Z12, Z12
+	VPANDD          Z1, Z12, Z12
+	VPSHUFB         Z12, Z0, Z12
+	VMOVDQU32       Z12, 2816(AX)
 	PREFETCHT1      1216(R11)
-	VPANDD          Z1, Z15, Z9
-	VPSRLD          $0x04, Z15, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, 2176(AX)
-	VMOVDQU32       Z10, 2432(AX)
+	VSHUFI32X4      $0xdd, Z17, Z16, Z12
+	VPANDD          Z1, Z12, Z16
+	VPSHUFB         Z16, Z0, Z16
+	VMOVDQU32       Z16, 3072(AX)
+	VPSRLD          $0x04, Z12, Z12
+	VPANDD          Z1, Z12, Z12
+	VPSHUFB         Z12, Z0, Z12
+	VMOVDQU32       Z12, 3328(AX)
 	PREFETCHT1      1280(R11)
-	VPANDD          Z1, Z11, Z9
-	VPSRLD          $0x04, Z11, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, 2240(AX)
-	VMOVDQU32       Z10, 2496(AX)
-	PREFETCHT1      1344(R11)
-	VPANDD          Z1, Z19, Z9
-	VPSRLD          $0x04, Z19, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, 2560(AX)
-	VMOVDQU32       Z10, 2816(AX)
-	PREFETCHT1      1408(R11)
-	VPANDD          Z1, Z17, Z9
-	VPSRLD          $0x04, Z17, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, 2624(AX)
-	VMOVDQU32       Z10, 2880(AX)
-	PREFETCHT1      1472(R11)
-	VPANDD          Z1, Z18, Z9
-	VPSRLD          $0x04, Z18, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, 2688(AX)
-	VMOVDQU32       Z10, 2944(AX)
-	PREFETCHT1      1536(R11)
-	VPANDD          Z1, Z14, Z9
-	VPSRLD          $0x04, Z14, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, 2752(AX)
-	VMOVDQU32       Z10, 3008(AX)
-	PREFETCHT1      1600(R11)
-	VPANDD          Z1, Z16, Z9
-	VPSRLD          $0x04, Z16, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, 3072(AX)
-	PREFETCHT1      1664(R11)
-	VMOVDQU32       Z10, 3328(AX)
-	VPANDD          Z1, Z5, Z9
-	VPSRLD          $0x04, Z5, Z5
-	VPANDD          Z1, Z5, Z5
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z5, Z0, Z5
-	VMOVDQU32       Z9, 3136(AX)
-	PREFETCHT1      1728(R11)
-	VMOVDQU32       Z5, 3392(AX)
-	VPANDD          Z1, Z8, Z5
-	VPSRLD          $0x04, Z8, Z8
-	VPANDD          Z1, Z8, Z8
-	VPSHUFB         Z5, Z0, Z5
+	VSHUFI32X4      $0xdd, Z8, Z4, Z4
+	VPANDD          Z1, Z4, Z8
 	VPSHUFB         Z8, Z0, Z8
-	VMOVDQU32       Z5, 3200(AX)
-	PREFETCHT1      1792(R11)
-	VMOVDQU32       Z8, 3456(AX)
-	VPANDD          Z1, Z6, Z5
-	VPSRLD          $0x04, Z6, Z6
-	VPANDD          Z1, Z6, Z6
-	VPSHUFB         Z5, Z0, Z5
-	VPSHUFB         Z6, Z0, Z6
-	VMOVDQU32       Z5, 3264(AX)
-	PREFETCHT1      1856(R11)
-	VMOVDQU32       Z6, 3520(AX)
-	VPANDD          Z1, Z4, Z5
+	VMOVDQU32       Z8, 3584(AX)
 	VPSRLD          $0x04, Z4, Z4
 	VPANDD          Z1, Z4, Z4
-	VPSHUFB         Z5, Z0, Z5
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z5, 3584(AX)
-	PREFETCHT1      1920(R11)
 	VMOVDQU32       Z4, 3840(AX)
+	PREFETCHT1      1344(R11)
+	VSHUFI32X4      $0x88, Z5, Z3, Z4
+	VSHUFI32X4      $0xdd, Z5, Z3, Z3
+	VSHUFI32X4      $0x88, Z13, Z9, Z5
+	VSHUFI32X4      $0xdd, Z13, Z9, Z8
+	VSHUFI32X4      $0x88, Z5, Z4, Z9
+	VPANDD          Z1, Z9, Z12
+	VPSHUFB         Z12, Z0, Z12
+	VMOVDQU32       Z12, 2112(AX)
+	VPSRLD          $0x04, Z9, Z9
+	VPANDD          Z1, Z9, Z9
+	VPSHUFB         Z9, Z0, Z9
+	VMOVDQU32       Z9, 2368(AX)
+	PREFETCHT1      1408(R11)
+	VSHUFI32X4      $0x88, Z8, Z3, Z9
+	VPANDD          Z1, Z9, Z12
+	VPSHUFB         Z12, Z0, Z12
+	VMOVDQU32       Z12, 2624(AX)
+	VPSRLD          $0x04, Z9, Z9
+	VPANDD          Z1, Z9, Z9
+	VPSHUFB         Z9, Z0, Z9
+	VMOVDQU32       Z9, 2880(AX)
+	PREFETCHT1      1472(R11)
+	VSHUFI32X4      $0xdd, Z5, Z4, Z4
+	VPANDD          Z1, Z4, Z5
+	VPSHUFB         Z5, Z0, Z5
+	VMOVDQU32       Z5, 3136(AX)
+	VPSRLD          $0x04, Z4, Z4
+	VPANDD          Z1, Z4, Z4
+	VPSHUFB         Z4, Z0, Z4
+	VMOVDQU32       Z4, 3392(AX)
+	PREFETCHT1      1536(R11)
+	VSHUFI32X4      $0xdd, Z8, Z3, Z3
 	VPANDD          Z1, Z3, Z4
+	VPSHUFB         Z4, Z0, Z4
+	VMOVDQU32       Z4, 3648(AX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z1, Z3, Z3
-	VPSHUFB         Z4, Z0, Z4
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z4, 3648(AX)
-	PREFETCHT1      1984(R11)
 	VMOVDQU32       Z3, 3904(AX)
-	VPANDD          Z1, Z7, Z3
-	VPSRLD          $0x04, Z7, Z4
-	VPANDD          Z1, Z4, Z4
+	PREFETCHT1      1600(R11)
+	VSHUFI32X4      $0x88, Z7, Z18, Z3
+	VSHUFI32X4      $0xdd, Z7, Z18, Z4
+	VSHUFI32X4      $0x88, Z15, Z11, Z5
+	VSHUFI32X4      $0xdd, Z15, Z11, Z7
+	VSHUFI32X4      $0x88, Z5, Z3, Z8
+	VPANDD          Z1, Z8, Z9
+	VPSHUFB         Z9, Z0, Z9
+	VMOVDQU32       Z9, 2176(AX)
+	PREFETCHT1      1664(R11)
+	VPSRLD          $0x04, Z8, Z8
+	VPANDD          Z1, Z8, Z8
+	VPSHUFB         Z8, Z0, Z8
+	VMOVDQU32       Z8, 2432(AX)
+	VSHUFI32X4      $0x88, Z7, Z4, Z8
+	VPANDD          Z1, Z8, Z9
+	VPSHUFB         Z9, Z0, Z9
+	VMOVDQU32       Z9, 2688(AX)
+	PREFETCHT1      1728(R11)
+	VPSRLD          $0x04, Z8, Z8
+	VPANDD          Z1, Z8, Z8
+	VPSHUFB         Z8, Z0, Z8
+	VMOVDQU32       Z8, 2944(AX)
+	VSHUFI32X4      $0xdd, Z5, Z3, Z3
+	VPANDD          Z1, Z3, Z5
+	VPSHUFB         Z5, Z0, Z5
+	VMOVDQU32       Z5, 3200(AX)
+	PREFETCHT1      1792(R11)
+	VPSRLD          $0x04, Z3, Z3
+	VPANDD          Z1, Z3, Z3
 	VPSHUFB         Z3, Z0, Z3
+	VMOVDQU32       Z3, 3456(AX)
+	VSHUFI32X4      $0xdd, Z7, Z4, Z3
+	VPANDD          Z1, Z3, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z3, 3712(AX)
-	PREFETCHT1      2048(R11)
-	VMOVDQU32       Z4, 3968(AX)
-	VPANDD          Z1, Z2, Z3
-	VPSRLD          $0x04, Z2, Z2
-	VPANDD          Z1, Z2, Z2
+	VMOVDQU32       Z4, 3712(AX)
+	PREFETCHT1      1856(R11)
+	VPSRLD          $0x04, Z3, Z3
+	VPANDD          Z1, Z3, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VPSHUFB         Z2, Z0, Z2
+	VMOVDQU32       Z3, 3968(AX)
+	VSHUFI32X4      $0x88, Z6, Z2, Z3
+	VSHUFI32X4      $0xdd, Z6, Z2, Z2
+	VSHUFI32X4      $0x88, Z14, Z10, Z4
+	VSHUFI32X4      $0xdd, Z14, Z10, Z5
+	VSHUFI32X4      $0x88, Z4, Z3, Z6
+	VPANDD          Z1, Z6, Z7
+	VPSHUFB         Z7, Z0, Z7
+	VMOVDQU32       Z7, 2240(AX)
+	PREFETCHT1      1920(R11)
+	VPSRLD          $0x04, Z6, Z6
+	VPANDD          Z1, Z6, Z6
+	VPSHUFB         Z6, Z0, Z6
+	VMOVDQU32       Z6, 2496(AX)
+	VSHUFI32X4      $0x88, Z5, Z2, Z6
+	VPANDD          Z1, Z6, Z7
+	VPSHUFB         Z7, Z0, Z7
+	VMOVDQU32       Z7, 2752(AX)
+	PREFETCHT1      1984(R11)
+	VPSRLD          $0x04, Z6, Z6
+	VPANDD          Z1, Z6, Z6
+	VPSHUFB         Z6, Z0, Z6
+	VMOVDQU32       Z6, 3008(AX)
+	VSHUFI32X4      $0xdd, Z4, Z3, Z3
+	VPANDD          Z1, Z3, Z4
+	VPSHUFB         Z4, Z0, Z4
+	VMOVDQU32       Z4, 3264(AX)
+	PREFETCHT1      2048(R11)
+	VPSRLD          $0x04, Z3, Z3
+	VPANDD          Z1, Z3, Z3
+	VPSHUFB         Z3, Z0, Z3
+	VMOVDQU32       Z3, 3520(AX)
+	VSHUFI32X4      $0xdd, Z5, Z2, Z2
+	VPANDD          Z1, Z2, Z3
+	VPSHUFB         Z3, Z0, Z3
 	VMOVDQU32       Z3, 3776(AX)
 	PREFETCHT1      2112(R11)
+	VPSRLD          $0x04, Z2, Z2
+	VPANDD          Z1, Z2, Z2
+	VPSHUFB         Z2, Z0, Z2
 	VMOVDQU32       Z2, 4032(AX)
 	ADDQ            $0x00000088, DX
 	ADDQ            $0x00000088, DI
@@ -3033,6 +5468,600 @@ DATA codebookIQ4XS<>+13(SB)/1, $0xc5
 DATA codebookIQ4XS<>+14(SB)/1, $0xd9
 DATA codebookIQ4XS<>+15(SB)/1, $0xf1
 GLOBL codebookIQ4XS<>(SB), RODATA|NOPTR, $16
+
+DATA dword0000000f<>+0(SB)/4, $0x0000000f
+GLOBL dword0000000f<>(SB), RODATA|NOPTR, $4
+
+DATA dword00000030<>+0(SB)/4, $0x00000030
+GLOBL dword00000030<>(SB), RODATA|NOPTR, $4
+
+DATA dword00000020<>+0(SB)/4, $0x00000020
+GLOBL dword00000020<>(SB), RODATA|NOPTR, $4
+
+// func fusedIQ4XS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+TEXT ·fusedIQ4XS512(SB), $0-88
+	MOVQ            scales+8(FP), AX
+	MOVQ            src+24(FP), CX
+	MOVQ            stride+32(FP), DX
+	LEAQ            (DX)(DX*2), BX
+	LEAQ            (CX)(DX*4), SI
+	LEAQ            (SI)(DX*4), DI
+	LEAQ            (DI)(DX*4), R8
+	MOVQ            blocks+40(FP), R9
+	MOVQ            ahead+48(FP), R10
+	MOVQ            x+56(FP), R11
+	MOVQ            dx+64(FP), R12
+	MOVQ            biases+80(FP), R13
+	MOVQ            acc+0(FP), R14
+	VMOVUPS         (R14), Z0
+	VBROADCASTI32X4 codebookIQ4XS<>+0(SB), Z1
+	MOVL            $0x0f0f0f0f, R14
+	VPBROADCASTD    R14, Z2
+
+block:
+	VBROADCASTI32X4  (CX), Z3
+	VINSERTI32X4     $0x01, (SI), Z3, Z3
+	VINSERTI32X4     $0x02, (DI), Z3, Z3
+	VINSERTI32X4     $0x03, (R8), Z3, Z3
+	VBROADCASTI32X4  (CX)(DX*1), Z4
+	VINSERTI32X4     $0x01, (SI)(DX*1), Z4, Z4
+	VINSERTI32X4     $0x02, (DI)(DX*1), Z4, Z4
+	VINSERTI32X4     $0x03, (R8)(DX*1), Z4, Z4
+	VBROADCASTI32X4  (CX)(DX*2), Z5
+	VINSERTI32X4     $0x01, (SI)(DX*2), Z5, Z5
+	VINSERTI32X4     $0x02, (DI)(DX*2), Z5, Z5
+	VINSERTI32X4     $0x03, (R8)(DX*2), Z5, Z5
+	VBROADCASTI32X4  (CX)(BX*1), Z6
+	VINSERTI32X4     $0x01, (SI)(BX*1), Z6, Z6
+	VINSERTI32X4     $0x02, (DI)(BX*1), Z6, Z6
+	VINSERTI32X4     $0x03, (R8)(BX*1), Z6, Z6
+	VPUNPCKLDQ       Z4, Z3, Z7
+	VPUNPCKHDQ       Z4, Z3, Z3
+	VPUNPCKLDQ       Z6, Z5, Z4
+	VPUNPCKHDQ       Z6, Z5, Z5
+	VPUNPCKLQDQ      Z4, Z7, Z6
+	VPUNPCKHQDQ      Z4, Z7, Z4
+	VPUNPCKLQDQ      Z5, Z3, Z7
+	VPUNPCKHQDQ      Z5, Z3, Z3
+	VPMOVDW          Z6, Y3
+	VCVTPH2PS        Y3, Z3
+	VPSRLD           $0x00, Z4, Z5
+	VPANDD.BCST      dword0000000f<>+0(SB), Z5, Z5
+	VPSRLD           $0x0c, Z6, Z7
+	VPANDD.BCST      dword00000030<>+0(SB), Z7, Z7
+	VPORD            Z7, Z5, Z5
+	VPSUBD.BCST      dword00000020<>+0(SB), Z5, Z5
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           Z3, Z5, Z5
+	VMOVUPS          Z5, (AX)
+	VPSRLD           $0x04, Z4, Z5
+	VPANDD.BCST      dword0000000f<>+0(SB), Z5, Z5
+	VPSRLD           $0x0e, Z6, Z7
+	VPANDD.BCST      dword00000030<>+0(SB), Z7, Z7
+	VPORD            Z7, Z5, Z5
+	VPSUBD.BCST      dword00000020<>+0(SB), Z5, Z5
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           Z3, Z5, Z5
+	VMOVUPS          Z5, 64(AX)
+	VPSRLD           $0x08, Z4, Z5
+	VPANDD.BCST      dword0000000f<>+0(SB), Z5, Z5
+	VPSRLD           $0x10, Z6, Z7
+	VPANDD.BCST      dword00000030<>+0(SB), Z7, Z7
+	VPORD            Z7, Z5, Z5
+	VPSUBD.BCST      dword00000020<>+0(SB), Z5, Z5
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           Z3, Z5, Z5
+	VMOVUPS          Z5, 128(AX)
+	VPSRLD           $0x0c, Z4, Z5
+	VPANDD.BCST      dword0000000f<>+0(SB), Z5, Z5
+	VPSRLD           $0x12, Z6, Z7
+	VPANDD.BCST      dword00000030<>+0(SB), Z7, Z7
+	VPORD            Z7, Z5, Z5
+	VPSUBD.BCST      dword00000020<>+0(SB), Z5, Z5
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           Z3, Z5, Z5
+	VMOVUPS          Z5, 192(AX)
+	VPSRLD           $0x10, Z4, Z5
+	VPANDD.BCST      dword0000000f<>+0(SB), Z5, Z5
+	VPSRLD           $0x14, Z6, Z7
+	VPANDD.BCST      dword00000030<>+0(SB), Z7, Z7
+	VPORD            Z7, Z5, Z5
+	VPSUBD.BCST      dword00000020<>+0(SB), Z5, Z5
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           Z3, Z5, Z5
+	VMOVUPS          Z5, 256(AX)
+	VPSRLD           $0x14, Z4, Z5
+	VPANDD.BCST      dword0000000f<>+0(SB), Z5, Z5
+	VPSRLD           $0x16, Z6, Z7
+	VPANDD.BCST      dword00000030<>+0(SB), Z7, Z7
+	VPORD            Z7, Z5, Z5
+	VPSUBD.BCST      dword00000020<>+0(SB), Z5, Z5
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           Z3, Z5, Z5
+	VMOVUPS          Z5, 320(AX)
+	VPSRLD           $0x18, Z4, Z5
+	VPANDD.BCST      dword0000000f<>+0(SB), Z5, Z5
+	VPSRLD           $0x18, Z6, Z7
+	VPANDD.BCST      dword00000030<>+0(SB), Z7, Z7
+	VPORD            Z7, Z5, Z5
+	VPSUBD.BCST      dword00000020<>+0(SB), Z5, Z5
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           Z3, Z5, Z5
+	VMOVUPS          Z5, 384(AX)
+	VPSRLD           $0x1c, Z4, Z4
+	VPANDD.BCST      dword0000000f<>+0(SB), Z4, Z4
+	VPSRLD           $0x1a, Z6, Z5
+	VPANDD.BCST      dword00000030<>+0(SB), Z5, Z5
+	VPORD            Z5, Z4, Z4
+	VPSUBD.BCST      dword00000020<>+0(SB), Z4, Z4
+	VCVTDQ2PS        Z4, Z4
+	VMULPS           Z3, Z4, Z4
+	VMOVUPS          Z4, 448(AX)
+	VMOVDQU32        8(CX), Z3
+	VMOVDQU32        8(CX)(DX*1), Z4
+	VMOVDQU32        8(CX)(DX*2), Z5
+	VMOVDQU32        8(CX)(BX*1), Z6
+	VMOVDQU32        8(SI), Z7
+	VMOVDQU32        8(SI)(DX*1), Z8
+	VMOVDQU32        8(SI)(DX*2), Z9
+	VMOVDQU32        8(SI)(BX*1), Z10
+	VMOVDQU32        8(DI), Z11
+	VMOVDQU32        8(DI)(DX*1), Z12
+	VMOVDQU32        8(DI)(DX*2), Z13
+	VMOVDQU32        8(DI)(BX*1), Z14
+	VMOVDQU32        8(R8), Z15
+	VMOVDQU32        8(R8)(DX*1), Z16
+	VMOVDQU32        8(R8)(DX*2), Z17
+	VMOVDQU32        8(R8)(BX*1), Z18
+	VPUNPCKLDQ       Z4, Z3, Z19
+	VPUNPCKHDQ       Z4, Z3, Z3
+	VPUNPCKLDQ       Z6, Z5, Z4
+	VPUNPCKHDQ       Z6, Z5, Z5
+	VPUNPCKLDQ       Z8, Z7, Z6
+	VPUNPCKHDQ       Z8, Z7, Z7
+	VPUNPCKLDQ       Z10, Z9, Z8
+	VPUNPCKHDQ       Z10, Z9, Z9
+	VPUNPCKLDQ       Z12, Z11, Z10
+	VPUNPCKHDQ       Z12, Z11, Z11
+	VPUNPCKLDQ       Z14, Z13, Z12
+	VPUNPCKHDQ       Z14, Z13, Z13
+	VPUNPCKLDQ       Z16, Z15, Z14
+	VPUNPCKHDQ       Z16, Z15, Z15
+	VPUNPCKLDQ       Z18, Z17, Z16
+	VPUNPCKHDQ       Z18, Z17, Z17
+	VPUNPCKLQDQ      Z4, Z19, Z18
+	VPUNPCKHQDQ      Z4, Z19, Z4
+	VPUNPCKLQDQ      Z5, Z3, Z19
+	VPUNPCKHQDQ      Z5, Z3, Z3
+	VPUNPCKLQDQ      Z8, Z6, Z5
+	VPUNPCKHQDQ      Z8, Z6, Z6
+	VPUNPCKLQDQ      Z9, Z7, Z8
+	VPUNPCKHQDQ      Z9, Z7, Z7
+	VPUNPCKLQDQ      Z12, Z10, Z9
+	VPUNPCKHQDQ      Z12, Z10, Z10
+	VPUNPCKLQDQ      Z13, Z11, Z12
+	VPUNPCKHQDQ      Z13, Z11, Z11
+	VPUNPCKLQDQ      Z16, Z14, Z13
+	VPUNPCKHQDQ      Z16, Z14, Z14
+	VPUNPCKLQDQ      Z17, Z15, Z16
+	VPUNPCKHQDQ      Z17, Z15, Z15
+	VSHUFI32X4       $0x88, Z5, Z18, Z17
+	VSHUFI32X4       $0xdd, Z5, Z18, Z5
+	VSHUFI32X4       $0x88, Z13, Z9, Z18
+	VSHUFI32X4       $0xdd, Z13, Z9, Z9
+	VSHUFI32X4       $0x88, Z18, Z17, Z13
+	VPANDD           Z2, Z13, Z20
+	VPSHUFB          Z20, Z1, Z20
+	VPBROADCASTD     (R13), Z21
+	VPDPBUSD.BCST    (R11), Z20, Z21
+	PREFETCHT1       (R10)
+	VPSRLD           $0x04, Z13, Z13
+	VPANDD           Z2, Z13, Z13
+	VPSHUFB          Z13, Z1, Z13
+	VPDPBUSD.BCST    16(R11), Z13, Z21
+	PREFETCHT1       64(R10)
+	VSHUFI32X4       $0x88, Z9, Z5, Z13
+	VPANDD           Z2, Z13, Z20
+	VPSHUFB          Z20, Z1, Z20
+	VPBROADCASTD     4(R13), Z22
+	VPDPBUSD.BCST    32(R11), Z20, Z22
+	VPSRLD           $0x04, Z13, Z13
+	VPANDD           Z2, Z13, Z13
+	VPSHUFB          Z13, Z1, Z13
+	VPDPBUSD.BCST    48(R11), Z13, Z22
+	PREFETCHT1       128(R10)
+	VSHUFI32X4       $0xdd, Z18, Z17, Z13
+	VPANDD           Z2, Z13, Z17
+	VPSHUFB          Z17, Z1, Z17
+	VPBROADCASTD     8(R13), Z18
+	VPDPBUSD.BCST    64(R11), Z17, Z18
+	VPSRLD           $0x04, Z13, Z13
+	VPANDD           Z2, Z13, Z13
+	VPSHUFB          Z13, Z1, Z13
+	VPDPBUSD.BCST    80(R11), Z13, Z18
+	PREFETCHT1       192(R10)
+	VSHUFI32X4       $0xdd, Z9, Z5, Z5
+	VPANDD           Z2, Z5, Z9
+	VPSHUFB          Z9, Z1, Z9
+	VPBROADCASTD     12(R13), Z13
+	VPDPBUSD.BCST    96(R11), Z9, Z13
+	VPSRLD           $0x04, Z5, Z5
+	VPANDD           Z2, Z5, Z5
+	VPSHUFB          Z5, Z1, Z5
+	VPDPBUSD.BCST    112(R11), Z5, Z13
+	PREFETCHT1       256(R10)
+	VSHUFI32X4       $0x88, Z6, Z4, Z5
+	VSHUFI32X4       $0xdd, Z6, Z4, Z4
+	VSHUFI32X4       $0x88, Z14, Z10, Z6
+	VSHUFI32X4       $0xdd, Z14, Z10, Z9
+	VSHUFI32X4       $0x88, Z6, Z5, Z10
+	VPANDD           Z2, Z10, Z14
+	VPSHUFB          Z14, Z1, Z14
+	VPDPBUSD.BCST    4(R11), Z14, Z21
+	VPSRLD           $0x04, Z10, Z10
+	VPANDD           Z2, Z10, Z10
+	VPSHUFB          Z10, Z1, Z10
+	VPDPBUSD.BCST    20(R11), Z10, Z21
+	PREFETCHT1       320(R10)
+	VSHUFI32X4       $0x88, Z9, Z4, Z10
+	VPANDD           Z2, Z10, Z14
+	VPSHUFB          Z14, Z1, Z14
+	VPDPBUSD.BCST    36(R11), Z14, Z22
+	VPSRLD           $0x04, Z10, Z10
+	VPANDD           Z2, Z10, Z10
+	VPSHUFB          Z10, Z1, Z10
+	VPDPBUSD.BCST    52(R11), Z10, Z22
+	PREFETCHT1       384(R10)
+	VSHUFI32X4       $0xdd, Z6, Z5, Z5
+	VPANDD           Z2, Z5, Z6
+	VPSHUFB          Z6, Z1, Z6
+	VPDPBUSD.BCST    68(R11), Z6, Z18
+	VPSRLD           $0x04, Z5, Z5
+	VPANDD           Z2, Z5, Z5
+	VPSHUFB          Z5, Z1, Z5
+	VPDPBUSD.BCST    84(R11), Z5, Z18
+	PREFETCHT1       448(R10)
+	VSHUFI32X4       $0xdd, Z9, Z4, Z4
+	VPANDD           Z2, Z4, Z5
+	VPSHUFB          Z5, Z1, Z5
+	VPDPBUSD.BCST    100(R11), Z5, Z13
+	VPSRLD           $0x04, Z4, Z4
+	VPANDD           Z2, Z4, Z4
+	VPSHUFB          Z4, Z1, Z4
+	VPDPBUSD.BCST    116(R11), Z4, Z13
+	PREFETCHT1       512(R10)
+	VSHUFI32X4       $0x88, Z8, Z19, Z4
+	VSHUFI32X4       $0xdd, Z8, Z19, Z5
+	VSHUFI32X4       $0x88, Z16, Z12, Z6
+	VSHUFI32X4       $0xdd, Z16, Z12, Z8
+	VSHUFI32X4       $0x88, Z6, Z4, Z9
+	VPANDD           Z2, Z9, Z10
+	VPSHUFB          Z10, Z1, Z10
+	VPDPBUSD.BCST    8(R11), Z10, Z21
+	PREFETCHT1       576(R10)
+	VPSRLD           $0x04, Z9, Z9
+	VPANDD           Z2, Z9, Z9
+	VPSHUFB          Z9, Z1, Z9
+	VPDPBUSD.BCST    24(R11), Z9, Z21
+	VSHUFI32X4       $0x88, Z8, Z5, Z9
+	VPANDD           Z2, Z9, Z10
+	VPSHUFB          Z10, Z1, Z10
+	VPDPBUSD.BCST    40(R11), Z10, Z22
+	PREFETCHT1       640(R10)
+	VPSRLD           $0x04, Z9, Z9
+	VPANDD           Z2, Z9, Z9
+	VPSHUFB          Z9, Z1, Z9
+	VPDPBUSD.BCST    56(R11), Z9, Z22
+	VSHUFI32X4       $0xdd, Z6, Z4, Z4
+	VPANDD           Z2, Z4, Z6
+	VPSHUFB          Z6, Z1, Z6
+	VPDPBUSD.BCST    72(R11), Z6, Z18
+	PREFETCHT1       704(R10)
+	VPSRLD           $0x04, Z4, Z4
+	VPANDD           Z2, Z4, Z4
+	VPSHUFB          Z4, Z1, Z4
+	VPDPBUSD.BCST    88(R11), Z4, Z18
+	VSHUFI32X4       $0xdd, Z8, Z5, Z4
+	VPANDD           Z2, Z4, Z5
+	VPSHUFB          Z5, Z1, Z5
+	VPDPBUSD.BCST    104(R11), Z5, Z13
+	PREFETCHT1       768(R10)
+	VPSRLD           $0x04, Z4, Z4
+	VPANDD           Z2, Z4, Z4
+	VPSHUFB          Z4, Z1, Z4
+	VPDPBUSD.BCST    120(R11), Z4, Z13
+	VSHUFI32X4       $0x88, Z7, Z3, Z4
+	VSHUFI32X4       $0xdd, Z7, Z3, Z3
+	VSHUFI32X4       $0x88, Z15, Z11, Z5
+	VSHUFI32X4       $0xdd, Z15, Z11, Z6
+	VSHUFI32X4       $0x88, Z5, Z4, Z7
+	VPANDD           Z2, Z7, Z8
+	VPSHUFB          Z8, Z1, Z8
+	VPDPBUSD.BCST    12(R11), Z8, Z21
+	PREFETCHT1       832(R10)
+	VPSRLD           $0x04, Z7, Z7
+	VPANDD           Z2, Z7, Z7
+	VPSHUFB          Z7, Z1, Z7
+	VPDPBUSD.BCST    28(R11), Z7, Z21
+	VSHUFI32X4       $0x88, Z6, Z3, Z7
+	VPANDD           Z2, Z7, Z8
+	VPSHUFB          Z8, Z1, Z8
+	VPDPBUSD.BCST    44(R11), Z8, Z22
+	PREFETCHT1       896(R10)
+	VPSRLD           $0x04, Z7, Z7
+	VPANDD           Z2, Z7, Z7
+	VPSHUFB          Z7, Z1, Z7
+	VPDPBUSD.BCST    60(R11), Z7, Z22
+	VSHUFI32X4       $0xdd, Z5, Z4, Z4
+	VPANDD           Z2, Z4, Z5
+	VPSHUFB          Z5, Z1, Z5
+	VPDPBUSD.BCST    76(R11), Z5, Z18
+	PREFETCHT1       960(R10)
+	VPSRLD           $0x04, Z4, Z4
+	VPANDD           Z2, Z4, Z4
+	VPSHUFB          Z4, Z1, Z4
+	VPDPBUSD.BCST    92(R11), Z4, Z18
+	VSHUFI32X4       $0xdd, Z6, Z3, Z3
+	VPANDD           Z2, Z3, Z4
+	VPSHUFB          Z4, Z1, Z4
+	VPDPBUSD.BCST    108(R11), Z4, Z13
+	PREFETCHT1       1024(R10)
+	VPSRLD           $0x04, Z3, Z3
+	VPANDD           Z2, Z3, Z3
+	VPSHUFB          Z3, Z1, Z3
+	VPDPBUSD.BCST    124(R11), Z3, Z13
+	VCVTDQ2PS        Z21, Z21
+	VMULPS           (AX), Z21, Z3
+	VFMADD231PS.BCST (R12), Z3, Z0
+	VCVTDQ2PS        Z22, Z22
+	VMULPS           64(AX), Z22, Z3
+	VFMADD231PS.BCST 4(R12), Z3, Z0
+	VCVTDQ2PS        Z18, Z18
+	VMULPS           128(AX), Z18, Z3
+	VFMADD231PS.BCST 8(R12), Z3, Z0
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           192(AX), Z13, Z3
+	VFMADD231PS.BCST 12(R12), Z3, Z0
+	VMOVDQU32        72(CX), Z3
+	VMOVDQU32        72(CX)(DX*1), Z4
+	VMOVDQU32        72(CX)(DX*2), Z5
+	VMOVDQU32        72(CX)(BX*1), Z6
+	VMOVDQU32        72(SI), Z7
+	VMOVDQU32        72(SI)(DX*1), Z8
+	VMOVDQU32        72(SI)(DX*2), Z9
+	VMOVDQU32        72(SI)(BX*1), Z10
+	VMOVDQU32        72(DI), Z11
+	VMOVDQU32        72(DI)(DX*1), Z12
+	VMOVDQU32        72(DI)(DX*2), Z13
+	VMOVDQU32        72(DI)(BX*1), Z14
+	VMOVDQU32        72(R8), Z15
+	VMOVDQU32        72(R8)(DX*1), Z16
+	VMOVDQU32        72(R8)(DX*2), Z17
+	VMOVDQU32        72(R8)(BX*1), Z18
+	VPUNPCKLDQ       Z4, Z3, Z19
+	VPUNPCKHDQ       Z4, Z3, Z3
+	VPUNPCKLDQ       Z6, Z5, Z4
+	VPUNPCKHDQ       Z6, Z5, Z5
+	VPUNPCKLDQ       Z8, Z7, Z6
+	VPUNPCKHDQ       Z8, Z7, Z7
+	VPUNPCKLDQ       Z10, Z9, Z8
+	VPUNPCKHDQ       Z10, Z9, Z9
+	VPUNPCKLDQ       Z12, Z11, Z10
+	VPUNPCKHDQ       Z12, Z11, Z11
+	VPUNPCKLDQ       Z14, Z13, Z12
+	VPUNPCKHDQ       Z14, Z13, Z13
+	VPUNPCKLDQ       Z16, Z15, Z14
+	VPUNPCKHDQ       Z16, Z15, Z15
+	VPUNPCKLDQ       Z18, Z17, Z16
+	VPUNPCKHDQ       Z18, Z17, Z17
+	VPUNPCKLQDQ      Z4, Z19, Z18
+	VPUNPCKHQDQ      Z4, Z19, Z4
+	VPUNPCKLQDQ      Z5, Z3, Z19
+	VPUNPCKHQDQ      Z5, Z3, Z3
+	VPUNPCKLQDQ      Z8, Z6, Z5
+	VPUNPCKHQDQ      Z8, Z6, Z6
+	VPUNPCKLQDQ      Z9, Z7, Z8
+	VPUNPCKHQDQ      Z9, Z7, Z7
+	VPUNPCKLQDQ      Z12, Z10, Z9
+	VPUNPCKHQDQ      Z12, Z10, Z10
+	VPUNPCKLQDQ      Z13, Z11, Z12
+	VPUNPCKHQDQ      Z13, Z11, Z11
+	VPUNPCKLQDQ      Z16, Z14, Z13
+	VPUNPCKHQDQ      Z16, Z14, Z14
+	VPUNPCKLQDQ      Z17, Z15, Z16
+	VPUNPCKHQDQ      Z17, Z15, Z15
+	VSHUFI32X4       $0x88, Z5, Z18, Z17
+	VSHUFI32X4       $0xdd, Z5, Z18, Z5
+	VSHUFI32X4       $0x88, Z13, Z9, Z18
+	VSHUFI32X4       $0xdd, Z13, Z9, Z9
+	VSHUFI32X4       $0x88, Z18, Z17, Z13
+	VPANDD           Z2, Z13, Z20
+	VPSHUFB          Z20, Z1, Z20
+	VPBROADCASTD     16(R13), Z21
+	VPDPBUSD.BCST    128(R11), Z20, Z21
+	PREFETCHT1       1088(R10)
+	VPSRLD           $0x04, Z13, Z13
+	VPANDD           Z2, Z13, Z13
+	VPSHUFB          Z13, Z1, Z13
+	VPDPBUSD.BCST    144(R11), Z13, Z21
+	PREFETCHT1       1152(R10)
+	VSHUFI32X4       $0x88, Z9, Z5, Z13
+	VPANDD           Z2, Z13, Z20
+	VPSHUFB          Z20, Z1, Z20
+	VPBROADCASTD     20(R13), Z22
+	VPDPBUSD.BCST    160(R11), Z20, Z22
+	VPSRLD           $0x04, Z13, Z13
+	VPANDD           Z2, Z13, Z13
+	VPSHUFB          Z13, Z1, Z13
+	VPDPBUSD.BCST    176(R11), Z13, Z22
+	PREFETCHT1       1216(R10)
+	VSHUFI32X4       $0xdd, Z18, Z17, Z13
+	VPANDD           Z2, Z13, Z17
+	VPSHUFB          Z17, Z1, Z17
+	VPBROADCASTD     24(R13), Z18
+	VPDPBUSD.BCST    192(R11), Z17, Z18
+	VPSRLD           $0x04, Z13, Z13
+	VPANDD           Z2, Z13, Z13
+	VPSHUFB          Z13, Z1, Z13
+	VPDPBUSD.BCST    208(R11), Z13, Z18
+	PREFETCHT1       1280(R10)
+	VSHUFI32X4       $0xdd, Z9, Z5, Z5
+	VPANDD           Z2, Z5, Z9
+	VPSHUFB          Z9, Z1, Z9
+	VPBROADCASTD     28(R13), Z13
+	VPDPBUSD.BCST    224(R11), Z9, Z13
+	VPSRLD           $0x04, Z5, Z5
+	VPANDD           Z2, Z5, Z5
+	VPSHUFB          Z5, Z1, Z5
+	VPDPBUSD.BCST    240(R11), Z5, Z13
+	PREFETCHT1       1344(R10)
+	VSHUFI32X4       $0x88, Z6, Z4, Z5
+	VSHUFI32X4       $0xdd, Z6, Z4, Z4
+	VSHUFI32X4       $0x88, Z14, Z10, Z6
+	VSHUFI32X4       $0xdd, Z14, Z10, Z9
+	VSHUFI32X4       $0x88, Z6, Z5, Z10
+	VPANDD           Z2, Z10, Z14
+	VPSHUFB          Z14, Z1, Z14
+	VPDPBUSD.BCST    132(R11), Z14, Z21
+	VPSRLD           $0x04, Z10, Z10
+	VPANDD           Z2, Z10, Z10
+	VPSHUFB          Z10, Z1, Z10
+	VPDPBUSD.BCST    148(R11), Z10, Z21
+	PREFETCHT1       1408(R10)
+	VSHUFI32X4       $0x88, Z9, Z4, Z10
+	VPANDD           Z2, Z10, Z14
+	VPSHUFB          Z14, Z1, Z14
+	VPDPBUSD.BCST    164(R11), Z14, Z22
+	VPSRLD           $0x04, Z10, Z10
+	VPANDD           Z2, Z10, Z10
+	VPSHUFB          Z10, Z1, Z10
+	VPDPBUSD.BCST    180(R11), Z10, Z22
+	PREFETCHT1       1472(R10)
+	VSHUFI32X4       $0xdd, Z6, Z5, Z5
+	VPANDD           Z2, Z5, Z6
+	VPSHUFB          Z6, Z1, Z6
+	VPDPBUSD.BCST    196(R11), Z6, Z18
+	VPSRLD           $0x04, Z5, Z5
+	VPANDD           Z2, Z5, Z5
+	VPSHUFB          Z5, Z1, Z5
+	VPDPBUSD.BCST    212(R11), Z5, Z18
+	PREFETCHT1       1536(R10)
+	VSHUFI32X4       $0xdd, Z9, Z4, Z4
+	VPANDD           Z2, Z4, Z5
+	VPSHUFB          Z5, Z1, Z5
+	VPDPBUSD.BCST    228(R11), Z5, Z13
+	VPSRLD           $0x04, Z4, Z4
+	VPANDD           Z2, Z4, Z4
+	VPSHUFB          Z4, Z1, Z4
+	VPDPBUSD.BCST    244(R11), Z4, Z13
+	PREFETCHT1       1600(R10)
+	VSHUFI32X4       $0x88, Z8, Z19, Z4
+	VSHUFI32X4       $0xdd, Z8, Z19, Z5
+	VSHUFI32X4       $0x88, Z16, Z12, Z6
+	VSHUFI32X4       $0xdd, Z16, Z12, Z8
+	VSHUFI32X4       $0x88, Z6, Z4, Z9
+	VPANDD           Z2, Z9, Z10
+	VPSHUFB          Z10, Z1, Z10
+	VPDPBUSD.BCST    136(R11), Z10, Z21
+	PREFETCHT1       1664(R10)
+	VPSRLD           $0x04, Z9, Z9
+	VPANDD           Z2, Z9, Z9
+	VPSHUFB          Z9, Z1, Z9
+	VPDPBUSD.BCST    152(R11), Z9, Z21
+	VSHUFI32X4       $0x88, Z8, Z5, Z9
+	VPANDD           Z2, Z9, Z10
+	VPSHUFB          Z10, Z1, Z10
+	VPDPBUSD.BCST    168(R11), Z10, Z22
+	PREFETCHT1       1728(R10)
+	VPSRLD           $0x04, Z9, Z9
+	VPANDD           Z2, Z9, Z9
+	VPSHUFB          Z9, Z1, Z9
+	VPDPBUSD.BCST    184(R11), Z9, Z22
+	VSHUFI32X4       $0xdd, Z6, Z4, Z4
+	VPANDD           Z2, Z4, Z6
+	VPSHUFB          Z6, Z1, Z6
+	VPDPBUSD.BCST    200(R11), Z6, Z18
+	PREFETCHT1       1792(R10)
+	VPSRLD           $0x04, Z4, Z4
+	VPANDD           Z2, Z4, Z4
+	VPSHUFB          Z4, Z1, Z4
+	VPDPBUSD.BCST    216(R11), Z4, Z18
+	VSHUFI32X4       $0xdd, Z8, Z5, Z4
+	VPANDD           Z2, Z4, Z5
+	VPSHUFB          Z5, Z1, Z5
+	VPDPBUSD.BCST    232(R11), Z5, Z13
+	PREFETCHT1       1856(R10)
+	VPSRLD           $0x04, Z4, Z4
+	VPANDD           Z2, Z4, Z4
+	VPSHUFB          Z4, Z1, Z4
+	VPDPBUSD.BCST    248(R11), Z4, Z13
+	VSHUFI32X4       $0x88, Z7, Z3, Z4
+	VSHUFI32X4       $0xdd, Z7, Z3, Z3
+	VSHUFI32X4       $0x88, Z15, Z11, Z5
+	VSHUFI32X4       $0xdd, Z15, Z11, Z6
+	VSHUFI32X4       $0x88, Z5, Z4, Z7
+	VPANDD           Z2, Z7, Z8
+	VPSHUFB          Z8, Z1, Z8
+	VPDPBUSD.BCST    140(R11), Z8, Z21
+	PREFETCHT1       1920(R10)
+	VPSRLD           $0x04, Z7, Z7
+	VPANDD           Z2, Z7, Z7
+	VPSHUFB          Z7, Z1, Z7
+	VPDPBUSD.BCST    156(R11), Z7, Z21
+	VSHUFI32X4       $0x88, Z6, Z3, Z7
+	VPANDD           Z2, Z7, Z8
+	VPSHUFB          Z8, Z1, Z8
+	VPDPBUSD.BCST    172(R11), Z8, Z22
+	PREFETCHT1       1984(R10)
+	VPSRLD           $0x04, Z7, Z7
+	VPANDD           Z2, Z7, Z7
+	VPSHUFB          Z7, Z1, Z7
+	VPDPBUSD.BCST    188(R11), Z7, Z22
+	VSHUFI32X4       $0xdd, Z5, Z4, Z4
+	VPANDD           Z2, Z4, Z5
+	VPSHUFB          Z5, Z1, Z5
+	VPDPBUSD.BCST    204(R11), Z5, Z18
+	PREFETCHT1       2048(R10)
+	VPSRLD           $0x04, Z4, Z4
+	VPANDD           Z2, Z4, Z4
+	VPSHUFB          Z4, Z1, Z4
+	VPDPBUSD.BCST    220(R11), Z4, Z18
+	VSHUFI32X4       $0xdd, Z6, Z3, Z3
+	VPANDD           Z2, Z3, Z4
+	VPSHUFB          Z4, Z1, Z4
+	VPDPBUSD.BCST    236(R11), Z4, Z13
+	PREFETCHT1       2112(R10)
+	VPSRLD           $0x04, Z3, Z3
+	VPANDD           Z2, Z3, Z3
+	VPSHUFB          Z3, Z1, Z3
+	VPDPBUSD.BCST    252(R11), Z3, Z13
+	VCVTDQ2PS        Z21, Z21
+	VMULPS           256(AX), Z21, Z3
+	VFMADD231PS.BCST 16(R12), Z3, Z0
+	VCVTDQ2PS        Z22, Z22
+	VMULPS           320(AX), Z22, Z3
+	VFMADD231PS.BCST 20(R12), Z3, Z0
+	VCVTDQ2PS        Z18, Z18
+	VMULPS           384(AX), Z18, Z3
+	VFMADD231PS.BCST 24(R12), Z3, Z0
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           448(AX), Z13, Z3
+	VFMADD231PS.BCST 28(R12), Z3, Z0
+	ADDQ             $0x00000088, CX
+	ADDQ             $0x00000088, SI
+	ADDQ             $0x00000088, DI
+	ADDQ             $0x00000088, R8
+	ADDQ             $0x00000880, R10
+	ADDQ             $0x00000100, R11
+	ADDQ             $0x00000020, R12
+	ADDQ             $0x00000020, R13
+	DECQ             R9
+	JNZ              block
+	MOVQ             acc+0(FP), AX
+	VMOVUPS          Z0, (AX)
+	VZEROUPPER
+	RET
 
 // func unpackQ40512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512F, AVX512VL, MMX+
@@ -3097,29 +6126,29 @@ block:
 	VPUNPCKLQDQ     Z5, Z3, Z7
 	VPUNPCKHQDQ     Z5, Z3, Z3
 	VPANDD          Z0, Z6, Z5
-	VPSRLD          $0x04, Z6, Z6
-	VPANDD          Z0, Z6, Z6
 	VMOVDQU32       Z5, (AX)
 	PREFETCHT1      (R11)
-	VMOVDQU32       Z6, 256(AX)
+	VPSRLD          $0x04, Z6, Z5
+	VPANDD          Z0, Z5, Z5
+	VMOVDQU32       Z5, 256(AX)
 	PREFETCHT1      64(R11)
 	VPANDD          Z0, Z4, Z5
+	VMOVDQU32       Z5, 64(AX)
 	VPSRLD          $0x04, Z4, Z4
 	VPANDD          Z0, Z4, Z4
-	VMOVDQU32       Z5, 64(AX)
 	VMOVDQU32       Z4, 320(AX)
 	PREFETCHT1      128(R11)
 	VPANDD          Z0, Z7, Z4
-	VPSRLD          $0x04, Z7, Z5
-	VPANDD          Z0, Z5, Z5
 	VMOVDQU32       Z4, 128(AX)
 	PREFETCHT1      192(R11)
-	VMOVDQU32       Z5, 384(AX)
+	VPSRLD          $0x04, Z7, Z4
+	VPANDD          Z0, Z4, Z4
+	VMOVDQU32       Z4, 384(AX)
 	VPANDD          Z0, Z3, Z4
-	VPSRLD          $0x04, Z3, Z3
-	VPANDD          Z0, Z3, Z3
 	VMOVDQU32       Z4, 192(AX)
 	PREFETCHT1      256(R11)
+	VPSRLD          $0x04, Z3, Z3
+	VPANDD          Z0, Z3, Z3
 	VMOVDQU32       Z3, 448(AX)
 	ADDQ            $0x00000012, DX
 	ADDQ            $0x00000012, DI
@@ -3130,6 +6159,116 @@ block:
 	ADDQ            $0x00000040, CX
 	DECQ            R10
 	JNZ             block
+	VZEROUPPER
+	RET
+
+// func fusedQ40512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// Requires: AVX, AVX512F, AVX512VL, AVX512VNNI, MMX+
+TEXT ·fusedQ40512(SB), $0-88
+	MOVQ         scales+8(FP), AX
+	MOVQ         src+24(FP), CX
+	MOVQ         stride+32(FP), DX
+	LEAQ         (DX)(DX*2), BX
+	LEAQ         (CX)(DX*4), SI
+	LEAQ         (SI)(DX*4), DI
+	LEAQ         (DI)(DX*4), R8
+	MOVQ         blocks+40(FP), R9
+	MOVQ         ahead+48(FP), R10
+	MOVQ         x+56(FP), R11
+	MOVQ         dx+64(FP), R12
+	MOVQ         biases+80(FP), R13
+	MOVQ         acc+0(FP), R14
+	VMOVUPS      (R14), Z0
+	MOVL         $0x0f0f0f0f, R14
+	VPBROADCASTD R14, Z1
+
+block:
+	VPXORD           Z2, Z2, Z2
+	VPXORD           Z3, Z3, Z3
+	VPINSRW          $0x00, (CX), X2, X2
+	VPINSRW          $0x00, (DI), X3, X3
+	VPINSRW          $0x01, (CX)(DX*1), X2, X2
+	VPINSRW          $0x01, (DI)(DX*1), X3, X3
+	VPINSRW          $0x02, (CX)(DX*2), X2, X2
+	VPINSRW          $0x02, (DI)(DX*2), X3, X3
+	VPINSRW          $0x03, (CX)(BX*1), X2, X2
+	VPINSRW          $0x03, (DI)(BX*1), X3, X3
+	VPINSRW          $0x04, (SI), X2, X2
+	VPINSRW          $0x04, (R8), X3, X3
+	VPINSRW          $0x05, (SI)(DX*1), X2, X2
+	VPINSRW          $0x05, (R8)(DX*1), X3, X3
+	VPINSRW          $0x06, (SI)(DX*2), X2, X2
+	VPINSRW          $0x06, (R8)(DX*2), X3, X3
+	VPINSRW          $0x07, (SI)(BX*1), X2, X2
+	VPINSRW          $0x07, (R8)(BX*1), X3, X3
+	VINSERTI32X4     $0x01, X3, Y2, Y2
+	VCVTPH2PS        Y2, Z4
+	VMOVUPS          Z4, (AX)
+	VBROADCASTI32X4  2(CX), Z4
+	VINSERTI32X4     $0x01, 2(SI), Z4, Z4
+	VINSERTI32X4     $0x02, 2(DI), Z4, Z4
+	VINSERTI32X4     $0x03, 2(R8), Z4, Z4
+	VBROADCASTI32X4  2(CX)(DX*1), Z5
+	VINSERTI32X4     $0x01, 2(SI)(DX*1), Z5, Z5
+	VINSERTI32X4     $0x02, 2(DI)(DX*1), Z5, Z5
+	VINSERTI32X4     $0x03, 2(R8)(DX*1), Z5, Z5
+	VBROADCASTI32X4  2(CX)(DX*2), Z6
+	VINSERTI32X4     $0x01, 2(SI)(DX*2), Z6, Z6
+	VINSERTI32X4     $0x02, 2(DI)(DX*2), Z6, Z6
+	VINSERTI32X4     $0x03, 2(R8)(DX*2), Z6, Z6
+	VBROADCASTI32X4  2(CX)(BX*1), Z7
+	VINSERTI32X4     $0x01, 2(SI)(BX*1), Z7, Z7
+	VINSERTI32X4     $0x02, 2(DI)(BX*1), Z7, Z7
+	VINSERTI32X4     $0x03, 2(R8)(BX*1), Z7, Z7
+	VPUNPCKLDQ       Z5, Z4, Z8
+	VPUNPCKHDQ       Z5, Z4, Z4
+	VPUNPCKLDQ       Z7, Z6, Z5
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLQDQ      Z5, Z8, Z7
+	VPUNPCKHQDQ      Z5, Z8, Z5
+	VPUNPCKLQDQ      Z6, Z4, Z8
+	VPUNPCKHQDQ      Z6, Z4, Z4
+	VPANDD           Z1, Z7, Z6
+	VPBROADCASTD     (R13), Z9
+	VPDPBUSD.BCST    (R11), Z6, Z9
+	PREFETCHT1       (R10)
+	VPSRLD           $0x04, Z7, Z6
+	VPANDD           Z1, Z6, Z6
+	VPDPBUSD.BCST    16(R11), Z6, Z9
+	PREFETCHT1       64(R10)
+	VPANDD           Z1, Z5, Z6
+	VPDPBUSD.BCST    4(R11), Z6, Z9
+	VPSRLD           $0x04, Z5, Z5
+	VPANDD           Z1, Z5, Z5
+	VPDPBUSD.BCST    20(R11), Z5, Z9
+	PREFETCHT1       128(R10)
+	VPANDD           Z1, Z8, Z5
+	VPDPBUSD.BCST    8(R11), Z5, Z9
+	PREFETCHT1       192(R10)
+	VPSRLD           $0x04, Z8, Z5
+	VPANDD           Z1, Z5, Z5
+	VPDPBUSD.BCST    24(R11), Z5, Z9
+	VPANDD           Z1, Z4, Z5
+	VPDPBUSD.BCST    12(R11), Z5, Z9
+	PREFETCHT1       256(R10)
+	VPSRLD           $0x04, Z4, Z4
+	VPANDD           Z1, Z4, Z4
+	VPDPBUSD.BCST    28(R11), Z4, Z9
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           (AX), Z9, Z4
+	VFMADD231PS.BCST (R12), Z4, Z0
+	ADDQ             $0x00000012, CX
+	ADDQ             $0x00000012, SI
+	ADDQ             $0x00000012, DI
+	ADDQ             $0x00000012, R8
+	ADDQ             $0x00000120, R10
+	ADDQ             $0x00000020, R11
+	ADDQ             $0x00000004, R12
+	ADDQ             $0x00000004, R13
+	DECQ             R9
+	JNZ              block
+	MOVQ             acc+0(FP), AX
+	VMOVUPS          Z0, (AX)
 	VZEROUPPER
 	RET
 
@@ -3146,7 +6285,7 @@ TEXT ·unpackIQ4NL512(SB), $0-56
 	LEAQ            (R8)(BX*4), R9
 	MOVQ            blocks+40(FP), R10
 	MOVQ            ahead+48(FP), R11
-	VBROADCASTI32X4 codebookIQ4NL<>+0(SB), Z0
+	VBROADCASTI32X4 codebook2<>+0(SB), Z0
 	MOVL            $0x0f0f0f0f, R12
 	VPBROADCASTD    R12, Z1
 
@@ -3197,37 +6336,37 @@ block:
 	VPUNPCKLQDQ     Z6, Z4, Z8
 	VPUNPCKHQDQ     Z6, Z4, Z4
 	VPANDD          Z1, Z7, Z6
-	VPSRLD          $0x04, Z7, Z7
-	VPANDD          Z1, Z7, Z7
 	VPSHUFB         Z6, Z0, Z6
-	VPSHUFB         Z7, Z0, Z7
 	VMOVDQU32       Z6, (AX)
 	PREFETCHT1      (R11)
-	VMOVDQU32       Z7, 256(AX)
+	VPSRLD          $0x04, Z7, Z6
+	VPANDD          Z1, Z6, Z6
+	VPSHUFB         Z6, Z0, Z6
+	VMOVDQU32       Z6, 256(AX)
 	PREFETCHT1      64(R11)
 	VPANDD          Z1, Z5, Z6
+	VPSHUFB         Z6, Z0, Z6
+	VMOVDQU32       Z6, 64(AX)
 	VPSRLD          $0x04, Z5, Z5
 	VPANDD          Z1, Z5, Z5
-	VPSHUFB         Z6, Z0, Z6
 	VPSHUFB         Z5, Z0, Z5
-	VMOVDQU32       Z6, 64(AX)
 	VMOVDQU32       Z5, 320(AX)
 	PREFETCHT1      128(R11)
 	VPANDD          Z1, Z8, Z5
-	VPSRLD          $0x04, Z8, Z6
-	VPANDD          Z1, Z6, Z6
 	VPSHUFB         Z5, Z0, Z5
-	VPSHUFB         Z6, Z0, Z6
 	VMOVDQU32       Z5, 128(AX)
 	PREFETCHT1      192(R11)
-	VMOVDQU32       Z6, 384(AX)
-	VPANDD          Z1, Z4, Z5
-	VPSRLD          $0x04, Z4, Z4
-	VPANDD          Z1, Z4, Z4
+	VPSRLD          $0x04, Z8, Z5
+	VPANDD          Z1, Z5, Z5
 	VPSHUFB         Z5, Z0, Z5
-	VPSHUFB         Z4, Z0, Z4
+	VMOVDQU32       Z5, 384(AX)
+	VPANDD          Z1, Z4, Z5
+	VPSHUFB         Z5, Z0, Z5
 	VMOVDQU32       Z5, 192(AX)
 	PREFETCHT1      256(R11)
+	VPSRLD          $0x04, Z4, Z4
+	VPANDD          Z1, Z4, Z4
+	VPSHUFB         Z4, Z0, Z4
 	VMOVDQU32       Z4, 448(AX)
 	ADDQ            $0x00000012, DX
 	ADDQ            $0x00000012, DI
@@ -3241,23 +6380,23 @@ block:
 	VZEROUPPER
 	RET
 
-DATA codebookIQ4NL<>+0(SB)/1, $0x01
-DATA codebookIQ4NL<>+1(SB)/1, $0x18
-DATA codebookIQ4NL<>+2(SB)/1, $0x2d
-DATA codebookIQ4NL<>+3(SB)/1, $0x3f
-DATA codebookIQ4NL<>+4(SB)/1, $0x4f
-DATA codebookIQ4NL<>+5(SB)/1, $0x5d
-DATA codebookIQ4NL<>+6(SB)/1, $0x6a
-DATA codebookIQ4NL<>+7(SB)/1, $0x76
-DATA codebookIQ4NL<>+8(SB)/1, $0x81
-DATA codebookIQ4NL<>+9(SB)/1, $0x8d
-DATA codebookIQ4NL<>+10(SB)/1, $0x99
-DATA codebookIQ4NL<>+11(SB)/1, $0xa6
-DATA codebookIQ4NL<>+12(SB)/1, $0xb5
-DATA codebookIQ4NL<>+13(SB)/1, $0xc5
-DATA codebookIQ4NL<>+14(SB)/1, $0xd9
-DATA codebookIQ4NL<>+15(SB)/1, $0xf1
-GLOBL codebookIQ4NL<>(SB), RODATA|NOPTR, $16
+DATA codebook2<>+0(SB)/1, $0x01
+DATA codebook2<>+1(SB)/1, $0x18
+DATA codebook2<>+2(SB)/1, $0x2d
+DATA codebook2<>+3(SB)/1, $0x3f
+DATA codebook2<>+4(SB)/1, $0x4f
+DATA codebook2<>+5(SB)/1, $0x5d
+DATA codebook2<>+6(SB)/1, $0x6a
+DATA codebook2<>+7(SB)/1, $0x76
+DATA codebook2<>+8(SB)/1, $0x81
+DATA codebook2<>+9(SB)/1, $0x8d
+DATA codebook2<>+10(SB)/1, $0x99
+DATA codebook2<>+11(SB)/1, $0xa6
+DATA codebook2<>+12(SB)/1, $0xb5
+DATA codebook2<>+13(SB)/1, $0xc5
+DATA codebook2<>+14(SB)/1, $0xd9
+DATA codebook2<>+15(SB)/1, $0xf1
+GLOBL codebook2<>(SB), RODATA|NOPTR, $16
 
 // func unpackMXFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
@@ -3272,7 +6411,7 @@ TEXT ·unpackMXFP4512(SB), $0-56
 	LEAQ            (R8)(BX*4), R9
 	MOVQ            blocks+40(FP), R10
 	MOVQ            ahead+48(FP), R11
-	VBROADCASTI32X4 codebookMXFP4<>+0(SB), Z0
+	VBROADCASTI32X4 codebook1<>+0(SB), Z0
 	MOVL            $0x0f0f0f0f, R12
 	VPBROADCASTD    R12, Z1
 
@@ -3332,37 +6471,37 @@ block:
 	VPUNPCKLQDQ     Z5, Z3, Z7
 	VPUNPCKHQDQ     Z5, Z3, Z3
 	VPANDD          Z1, Z6, Z5
-	VPSRLD          $0x04, Z6, Z6
-	VPANDD          Z1, Z6, Z6
 	VPSHUFB         Z5, Z0, Z5
-	VPSHUFB         Z6, Z0, Z6
 	VMOVDQU32       Z5, (AX)
 	PREFETCHT1      (R11)
-	VMOVDQU32       Z6, 256(AX)
+	VPSRLD          $0x04, Z6, Z5
+	VPANDD          Z1, Z5, Z5
+	VPSHUFB         Z5, Z0, Z5
+	VMOVDQU32       Z5, 256(AX)
 	PREFETCHT1      64(R11)
 	VPANDD          Z1, Z4, Z5
+	VPSHUFB         Z5, Z0, Z5
+	VMOVDQU32       Z5, 64(AX)
 	VPSRLD          $0x04, Z4, Z4
 	VPANDD          Z1, Z4, Z4
-	VPSHUFB         Z5, Z0, Z5
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z5, 64(AX)
 	VMOVDQU32       Z4, 320(AX)
 	PREFETCHT1      128(R11)
 	VPANDD          Z1, Z7, Z4
-	VPSRLD          $0x04, Z7, Z5
-	VPANDD          Z1, Z5, Z5
 	VPSHUFB         Z4, Z0, Z4
-	VPSHUFB         Z5, Z0, Z5
 	VMOVDQU32       Z4, 128(AX)
 	PREFETCHT1      192(R11)
-	VMOVDQU32       Z5, 384(AX)
-	VPANDD          Z1, Z3, Z4
-	VPSRLD          $0x04, Z3, Z3
-	VPANDD          Z1, Z3, Z3
+	VPSRLD          $0x04, Z7, Z4
+	VPANDD          Z1, Z4, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VPSHUFB         Z3, Z0, Z3
+	VMOVDQU32       Z4, 384(AX)
+	VPANDD          Z1, Z3, Z4
+	VPSHUFB         Z4, Z0, Z4
 	VMOVDQU32       Z4, 192(AX)
 	PREFETCHT1      256(R11)
+	VPSRLD          $0x04, Z3, Z3
+	VPANDD          Z1, Z3, Z3
+	VPSHUFB         Z3, Z0, Z3
 	VMOVDQU32       Z3, 448(AX)
 	ADDQ            $0x00000011, DX
 	ADDQ            $0x00000011, DI
@@ -3376,245 +6515,229 @@ block:
 	VZEROUPPER
 	RET
 
-DATA codebookMXFP4<>+0(SB)/1, $0x80
-DATA codebookMXFP4<>+1(SB)/1, $0x81
-DATA codebookMXFP4<>+2(SB)/1, $0x82
-DATA codebookMXFP4<>+3(SB)/1, $0x83
-DATA codebookMXFP4<>+4(SB)/1, $0x84
-DATA codebookMXFP4<>+5(SB)/1, $0x86
-DATA codebookMXFP4<>+6(SB)/1, $0x88
-DATA codebookMXFP4<>+7(SB)/1, $0x8c
-DATA codebookMXFP4<>+8(SB)/1, $0x80
-DATA codebookMXFP4<>+9(SB)/1, $0x7f
-DATA codebookMXFP4<>+10(SB)/1, $0x7e
-DATA codebookMXFP4<>+11(SB)/1, $0x7d
-DATA codebookMXFP4<>+12(SB)/1, $0x7c
-DATA codebookMXFP4<>+13(SB)/1, $0x7a
-DATA codebookMXFP4<>+14(SB)/1, $0x78
-DATA codebookMXFP4<>+15(SB)/1, $0x74
-GLOBL codebookMXFP4<>(SB), RODATA|NOPTR, $16
+DATA codebook1<>+0(SB)/1, $0x80
+DATA codebook1<>+1(SB)/1, $0x81
+DATA codebook1<>+2(SB)/1, $0x82
+DATA codebook1<>+3(SB)/1, $0x83
+DATA codebook1<>+4(SB)/1, $0x84
+DATA codebook1<>+5(SB)/1, $0x86
+DATA codebook1<>+6(SB)/1, $0x88
+DATA codebook1<>+7(SB)/1, $0x8c
+DATA codebook1<>+8(SB)/1, $0x80
+DATA codebook1<>+9(SB)/1, $0x7f
+DATA codebook1<>+10(SB)/1, $0x7e
+DATA codebook1<>+11(SB)/1, $0x7d
+DATA codebook1<>+12(SB)/1, $0x7c
+DATA codebook1<>+13(SB)/1, $0x7a
+DATA codebook1<>+14(SB)/1, $0x78
+DATA codebook1<>+15(SB)/1, $0x74
+GLOBL codebook1<>(SB), RODATA|NOPTR, $16
 
 // func unpackNVFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512BW, AVX512F, MMX+
 TEXT ·unpackNVFP4512(SB), $0-56
 	MOVQ            codes+0(FP), AX
 	MOVQ            scales+8(FP), CX
-	MOVQ            src+24(FP), DX
-	MOVQ            stride+32(FP), BX
-	LEAQ            (BX)(BX*2), SI
-	LEAQ            (DX)(BX*4), DI
-	LEAQ            (DI)(BX*4), R8
-	LEAQ            (R8)(BX*4), R9
-	MOVQ            blocks+40(FP), R10
-	MOVQ            ahead+48(FP), R11
-	MOVQ            mins+16(FP), R12
+	MOVQ            mins+16(FP), DX
+	MOVQ            src+24(FP), BX
+	MOVQ            stride+32(FP), SI
+	LEAQ            (SI)(SI*2), DI
+	LEAQ            (BX)(SI*4), R8
+	LEAQ            (R8)(SI*4), R9
+	LEAQ            (R9)(SI*4), R10
+	MOVQ            blocks+40(FP), R11
+	MOVQ            ahead+48(FP), R12
 	VBROADCASTI32X4 codebookNVFP4<>+0(SB), Z0
 	MOVL            $0x0f0f0f0f, R13
 	VPBROADCASTD    R13, Z1
-	MOVL            $0x0000007f, R13
-	VPBROADCASTD    R13, Z3
-	MOVL            $0x0000007f, R13
-	VPBROADCASTD    R13, Z4
 	MOVL            $0x3f000000, R13
-	VPBROADCASTD    R13, Z5
-	VMOVUPS         (R12), Z2
-	MOVL            $0x7b800000, R12
-	VPBROADCASTD    R12, Z6
+	VPBROADCASTD    R13, Z3
+	MOVL            $0x7b800000, R13
+	VPBROADCASTD    R13, Z4
+	VMOVUPS         (DX), Z2
 
 block:
-	VBROADCASTI32X4 (DX), Z7
-	VINSERTI32X4    $0x01, (DI), Z7, Z7
-	VINSERTI32X4    $0x02, (R8), Z7, Z7
-	VINSERTI32X4    $0x03, (R9), Z7, Z7
-	VBROADCASTI32X4 (DX)(BX*1), Z8
-	VINSERTI32X4    $0x01, (DI)(BX*1), Z8, Z8
-	VINSERTI32X4    $0x02, (R8)(BX*1), Z8, Z8
-	VINSERTI32X4    $0x03, (R9)(BX*1), Z8, Z8
-	VBROADCASTI32X4 (DX)(BX*2), Z9
-	VINSERTI32X4    $0x01, (DI)(BX*2), Z9, Z9
-	VINSERTI32X4    $0x02, (R8)(BX*2), Z9, Z9
-	VINSERTI32X4    $0x03, (R9)(BX*2), Z9, Z9
-	VBROADCASTI32X4 (DX)(SI*1), Z10
-	VINSERTI32X4    $0x01, (DI)(SI*1), Z10, Z10
-	VINSERTI32X4    $0x02, (R8)(SI*1), Z10, Z10
-	VINSERTI32X4    $0x03, (R9)(SI*1), Z10, Z10
-	VPUNPCKLDQ      Z8, Z7, Z11
+	VBROADCASTI32X4 (BX), Z5
+	VINSERTI32X4    $0x01, (R8), Z5, Z5
+	VINSERTI32X4    $0x02, (R9), Z5, Z5
+	VINSERTI32X4    $0x03, (R10), Z5, Z5
+	VBROADCASTI32X4 (BX)(SI*1), Z6
+	VINSERTI32X4    $0x01, (R8)(SI*1), Z6, Z6
+	VINSERTI32X4    $0x02, (R9)(SI*1), Z6, Z6
+	VINSERTI32X4    $0x03, (R10)(SI*1), Z6, Z6
+	VBROADCASTI32X4 (BX)(SI*2), Z7
+	VINSERTI32X4    $0x01, (R8)(SI*2), Z7, Z7
+	VINSERTI32X4    $0x02, (R9)(SI*2), Z7, Z7
+	VINSERTI32X4    $0x03, (R10)(SI*2), Z7, Z7
+	VBROADCASTI32X4 (BX)(DI*1), Z8
+	VINSERTI32X4    $0x01, (R8)(DI*1), Z8, Z8
+	VINSERTI32X4    $0x02, (R9)(DI*1), Z8, Z8
+	VINSERTI32X4    $0x03, (R10)(DI*1), Z8, Z8
+	VPUNPCKLDQ      Z6, Z5, Z9
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
 	VPUNPCKHDQ      Z8, Z7, Z7
-	VPUNPCKLDQ      Z10, Z9, Z8
-	VPUNPCKHDQ      Z10, Z9, Z9
-	VPUNPCKLQDQ     Z8, Z11, Z10
-	VPUNPCKHQDQ     Z8, Z11, Z8
-	VPUNPCKLQDQ     Z9, Z7, Z8
-	VPUNPCKHQDQ     Z9, Z7, Z7
-	VPSRLD          $0x00, Z10, Z7
-	VPANDD          Z3, Z7, Z7
-	VPSRLD          $0x00, Z10, Z8
-	MOVL            $0x000000ff, R12
-	VPBROADCASTD    R12, Z9
-	VPANDD          Z9, Z8, Z8
-	VPCMPUD         $0x04, Z4, Z8, K1
-	VPSLLD          $0x14, Z7, Z7
-	VMULPS          Z6, Z7, Z7
-	VMULPS          Z2, Z7, Z7
-	VMULPS.Z        Z5, Z7, K1, Z7
-	VMOVUPS         Z7, (CX)
-	VPSRLD          $0x08, Z10, Z7
-	VPANDD          Z3, Z7, Z7
-	VPSRLD          $0x08, Z10, Z8
-	MOVL            $0x000000ff, R12
-	VPBROADCASTD    R12, Z9
-	VPANDD          Z9, Z8, Z8
-	VPCMPUD         $0x04, Z4, Z8, K1
-	VPSLLD          $0x14, Z7, Z7
-	VMULPS          Z6, Z7, Z7
-	VMULPS          Z2, Z7, Z7
-	VMULPS.Z        Z5, Z7, K1, Z7
-	VMOVUPS         Z7, 64(CX)
-	VPSRLD          $0x10, Z10, Z7
-	VPANDD          Z3, Z7, Z7
-	VPSRLD          $0x10, Z10, Z8
-	MOVL            $0x000000ff, R12
-	VPBROADCASTD    R12, Z9
-	VPANDD          Z9, Z8, Z8
-	VPCMPUD         $0x04, Z4, Z8, K1
-	VPSLLD          $0x14, Z7, Z7
-	VMULPS          Z6, Z7, Z7
-	VMULPS          Z2, Z7, Z7
-	VMULPS.Z        Z5, Z7, K1, Z7
-	VMOVUPS         Z7, 128(CX)
-	VPSRLD          $0x18, Z10, Z7
-	VPANDD          Z3, Z7, Z7
-	VPSRLD          $0x18, Z10, Z8
-	MOVL            $0x000000ff, R12
-	VPBROADCASTD    R12, Z9
-	VPANDD          Z9, Z8, Z8
-	VPCMPUD         $0x04, Z4, Z8, K1
-	VPSLLD          $0x14, Z7, Z7
-	VMULPS          Z6, Z7, Z7
-	VMULPS          Z2, Z7, Z7
-	VMULPS.Z        Z5, Z7, K1, Z7
-	VMOVUPS         Z7, 192(CX)
-	VBROADCASTI32X4 4(DX), Z7
-	VINSERTI32X4    $0x01, 4(DI), Z7, Z7
-	VINSERTI32X4    $0x02, 4(R8), Z7, Z7
-	VINSERTI32X4    $0x03, 4(R9), Z7, Z7
-	VBROADCASTI32X4 4(DX)(BX*1), Z8
-	VINSERTI32X4    $0x01, 4(DI)(BX*1), Z8, Z8
-	VINSERTI32X4    $0x02, 4(R8)(BX*1), Z8, Z8
-	VINSERTI32X4    $0x03, 4(R9)(BX*1), Z8, Z8
-	VBROADCASTI32X4 4(DX)(BX*2), Z9
-	VINSERTI32X4    $0x01, 4(DI)(BX*2), Z9, Z9
-	VINSERTI32X4    $0x02, 4(R8)(BX*2), Z9, Z9
-	VINSERTI32X4    $0x03, 4(R9)(BX*2), Z9, Z9
-	VBROADCASTI32X4 4(DX)(SI*1), Z10
-	VINSERTI32X4    $0x01, 4(DI)(SI*1), Z10, Z10
-	VINSERTI32X4    $0x02, 4(R8)(SI*1), Z10, Z10
-	VINSERTI32X4    $0x03, 4(R9)(SI*1), Z10, Z10
-	VPUNPCKLDQ      Z8, Z7, Z11
+	VPUNPCKLQDQ     Z6, Z9, Z8
+	VPUNPCKHQDQ     Z6, Z9, Z6
+	VPUNPCKLQDQ     Z7, Z5, Z6
+	VPUNPCKHQDQ     Z7, Z5, Z5
+	VPSRLD          $0x00, Z8, Z5
+	VPANDD.BCST     dword000000ff<>+0(SB), Z5, Z5
+	VPCMPUD.BCST    $0x04, dword0000007f<>+0(SB), Z5, K1
+	VPANDD.BCST     dword0000007f<>+0(SB), Z5, Z5
+	VPSLLD          $0x14, Z5, Z5
+	VMULPS          Z4, Z5, Z5
+	VMULPS          Z2, Z5, Z5
+	VMULPS.Z        Z3, Z5, K1, Z5
+	VMOVUPS         Z5, (CX)
+	VPSRLD          $0x08, Z8, Z5
+	VPANDD.BCST     dword000000ff<>+0(SB), Z5, Z5
+	VPCMPUD.BCST    $0x04, dword0000007f<>+0(SB), Z5, K1
+	VPANDD.BCST     dword0000007f<>+0(SB), Z5, Z5
+	VPSLLD          $0x14, Z5, Z5
+	VMULPS          Z4, Z5, Z5
+	VMULPS          Z2, Z5, Z5
+	VMULPS.Z        Z3, Z5, K1, Z5
+	VMOVUPS         Z5, 64(CX)
+	VPSRLD          $0x10, Z8, Z5
+	VPANDD.BCST     dword000000ff<>+0(SB), Z5, Z5
+	VPCMPUD.BCST    $0x04, dword0000007f<>+0(SB), Z5, K1
+	VPANDD.BCST     dword0000007f<>+0(SB), Z5, Z5
+	VPSLLD          $0x14, Z5, Z5
+	VMULPS          Z4, Z5, Z5
+	VMULPS          Z2, Z5, Z5
+	VMULPS.Z        Z3, Z5, K1, Z5
+	VMOVUPS         Z5, 128(CX)
+	VPSRLD          $0x18, Z8, Z5
+	VPANDD.BCST     dword000000ff<>+0(SB), Z5, Z5
+	VPCMPUD.BCST    $0x04, dword0000007f<>+0(SB), Z5, K1
+	VPANDD.BCST     dword0000007f<>+0(SB), Z5, Z5
+	VPSLLD          $0x14, Z5, Z5
+	VMULPS          Z4, Z5, Z5
+	VMULPS          Z2, Z5, Z5
+	VMULPS.Z        Z3, Z5, K1, Z5
+	VMOVUPS         Z5, 192(CX)
+	VBROADCASTI32X4 4(BX), Z5
+	VINSERTI32X4    $0x01, 4(R8), Z5, Z5
+	VINSERTI32X4    $0x02, 4(R9), Z5, Z5
+	VINSERTI32X4    $0x03, 4(R10), Z5, Z5
+	VBROADCASTI32X4 4(BX)(SI*1), Z6
+	VINSERTI32X4    $0x01, 4(R8)(SI*1), Z6, Z6
+	VINSERTI32X4    $0x02, 4(R9)(SI*1), Z6, Z6
+	VINSERTI32X4    $0x03, 4(R10)(SI*1), Z6, Z6
+	VBROADCASTI32X4 4(BX)(SI*2), Z7
+	VINSERTI32X4    $0x01, 4(R8)(SI*2), Z7, Z7
+	VINSERTI32X4    $0x02, 4(R9)(SI*2), Z7, Z7
+	VINSERTI32X4    $0x03, 4(R10)(SI*2), Z7, Z7
+	VBROADCASTI32X4 4(BX)(DI*1), Z8
+	VINSERTI32X4    $0x01, 4(R8)(DI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 4(R9)(DI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 4(R10)(DI*1), Z8, Z8
+	VPUNPCKLDQ      Z6, Z5, Z9
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
 	VPUNPCKHDQ      Z8, Z7, Z7
-	VPUNPCKLDQ      Z10, Z9, Z8
-	VPUNPCKHDQ      Z10, Z9, Z9
-	VPUNPCKLQDQ     Z8, Z11, Z10
-	VPUNPCKHQDQ     Z8, Z11, Z8
-	VPUNPCKLQDQ     Z9, Z7, Z11
-	VPUNPCKHQDQ     Z9, Z7, Z7
-	VPANDD          Z1, Z10, Z9
-	VPSRLD          $0x04, Z10, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, (AX)
-	PREFETCHT1      (R11)
-	VMOVDQU32       Z10, 128(AX)
-	PREFETCHT1      64(R11)
-	VPANDD          Z1, Z8, Z9
-	VPSRLD          $0x04, Z8, Z8
-	VPANDD          Z1, Z8, Z8
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z8, Z0, Z8
-	VMOVDQU32       Z9, 64(AX)
-	VMOVDQU32       Z8, 192(AX)
-	PREFETCHT1      128(R11)
-	VPANDD          Z1, Z11, Z8
-	VPSRLD          $0x04, Z11, Z9
-	VPANDD          Z1, Z9, Z9
-	VPSHUFB         Z8, Z0, Z8
-	VPSHUFB         Z9, Z0, Z9
-	VMOVDQU32       Z8, 256(AX)
-	VMOVDQU32       Z9, 384(AX)
-	PREFETCHT1      192(R11)
-	VPANDD          Z1, Z7, Z8
-	VPSRLD          $0x04, Z7, Z7
-	VPANDD          Z1, Z7, Z7
-	VPSHUFB         Z8, Z0, Z8
+	VPUNPCKLQDQ     Z6, Z9, Z8
+	VPUNPCKHQDQ     Z6, Z9, Z6
+	VPUNPCKLQDQ     Z7, Z5, Z9
+	VPUNPCKHQDQ     Z7, Z5, Z5
+	VPANDD          Z1, Z8, Z7
 	VPSHUFB         Z7, Z0, Z7
-	VMOVDQU32       Z8, 320(AX)
-	VMOVDQU32       Z7, 448(AX)
-	PREFETCHT1      256(R11)
-	VBROADCASTI32X4 20(DX), Z7
-	VINSERTI32X4    $0x01, 20(DI), Z7, Z7
-	VINSERTI32X4    $0x02, 20(R8), Z7, Z7
-	VINSERTI32X4    $0x03, 20(R9), Z7, Z7
-	VBROADCASTI32X4 20(DX)(BX*1), Z8
-	VINSERTI32X4    $0x01, 20(DI)(BX*1), Z8, Z8
-	VINSERTI32X4    $0x02, 20(R8)(BX*1), Z8, Z8
-	VINSERTI32X4    $0x03, 20(R9)(BX*1), Z8, Z8
-	VBROADCASTI32X4 20(DX)(BX*2), Z9
-	VINSERTI32X4    $0x01, 20(DI)(BX*2), Z9, Z9
-	VINSERTI32X4    $0x02, 20(R8)(BX*2), Z9, Z9
-	VINSERTI32X4    $0x03, 20(R9)(BX*2), Z9, Z9
-	VBROADCASTI32X4 20(DX)(SI*1), Z10
-	VINSERTI32X4    $0x01, 20(DI)(SI*1), Z10, Z10
-	VINSERTI32X4    $0x02, 20(R8)(SI*1), Z10, Z10
-	VINSERTI32X4    $0x03, 20(R9)(SI*1), Z10, Z10
-	VPUNPCKLDQ      Z8, Z7, Z11
-	VPUNPCKHDQ      Z8, Z7, Z7
-	VPUNPCKLDQ      Z10, Z9, Z8
-	VPUNPCKHDQ      Z10, Z9, Z9
-	VPUNPCKLQDQ     Z8, Z11, Z10
-	VPUNPCKHQDQ     Z8, Z11, Z8
-	VPUNPCKLQDQ     Z9, Z7, Z11
-	VPUNPCKHQDQ     Z9, Z7, Z7
-	VPANDD          Z1, Z10, Z9
-	VPSRLD          $0x04, Z10, Z10
-	VPANDD          Z1, Z10, Z10
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z10, Z0, Z10
-	VMOVDQU32       Z9, 512(AX)
-	PREFETCHT1      320(R11)
-	VMOVDQU32       Z10, 640(AX)
-	VPANDD          Z1, Z8, Z9
-	VPSRLD          $0x04, Z8, Z8
-	VPANDD          Z1, Z8, Z8
-	VPSHUFB         Z9, Z0, Z9
-	VPSHUFB         Z8, Z0, Z8
-	VMOVDQU32       Z9, 576(AX)
-	PREFETCHT1      384(R11)
-	VMOVDQU32       Z8, 704(AX)
-	VPANDD          Z1, Z11, Z8
-	VPSRLD          $0x04, Z11, Z9
-	VPANDD          Z1, Z9, Z9
-	VPSHUFB         Z8, Z0, Z8
-	VPSHUFB         Z9, Z0, Z9
-	VMOVDQU32       Z8, 768(AX)
-	PREFETCHT1      448(R11)
-	VMOVDQU32       Z9, 896(AX)
-	VPANDD          Z1, Z7, Z8
-	VPSRLD          $0x04, Z7, Z7
+	VMOVDQU32       Z7, (AX)
+	PREFETCHT1      (R12)
+	VPSRLD          $0x04, Z8, Z7
 	VPANDD          Z1, Z7, Z7
-	VPSHUFB         Z8, Z0, Z8
 	VPSHUFB         Z7, Z0, Z7
-	VMOVDQU32       Z8, 832(AX)
-	PREFETCHT1      512(R11)
-	VMOVDQU32       Z7, 960(AX)
-	ADDQ            $0x00000024, DX
-	ADDQ            $0x00000024, DI
+	VMOVDQU32       Z7, 128(AX)
+	PREFETCHT1      64(R12)
+	VPANDD          Z1, Z6, Z7
+	VPSHUFB         Z7, Z0, Z7
+	VMOVDQU32       Z7, 64(AX)
+	VPSRLD          $0x04, Z6, Z6
+	VPANDD          Z1, Z6, Z6
+	VPSHUFB         Z6, Z0, Z6
+	VMOVDQU32       Z6, 192(AX)
+	PREFETCHT1      128(R12)
+	VPANDD          Z1, Z9, Z6
+	VPSHUFB         Z6, Z0, Z6
+	VMOVDQU32       Z6, 256(AX)
+	VPSRLD          $0x04, Z9, Z6
+	VPANDD          Z1, Z6, Z6
+	VPSHUFB         Z6, Z0, Z6
+	VMOVDQU32       Z6, 384(AX)
+	PREFETCHT1      192(R12)
+	VPANDD          Z1, Z5, Z6
+	VPSHUFB         Z6, Z0, Z6
+	VMOVDQU32       Z6, 320(AX)
+	VPSRLD          $0x04, Z5, Z5
+	VPANDD          Z1, Z5, Z5
+	VPSHUFB         Z5, Z0, Z5
+	VMOVDQU32       Z5, 448(AX)
+	PREFETCHT1      256(R12)
+	VBROADCASTI32X4 20(BX), Z5
+	VINSERTI32X4    $0x01, 20(R8), Z5, Z5
+	VINSERTI32X4    $0x02, 20(R9), Z5, Z5
+	VINSERTI32X4    $0x03, 20(R10), Z5, Z5
+	VBROADCASTI32X4 20(BX)(SI*1), Z6
+	VINSERTI32X4    $0x01, 20(R8)(SI*1), Z6, Z6
+	VINSERTI32X4    $0x02, 20(R9)(SI*1), Z6, Z6
+	VINSERTI32X4    $0x03, 20(R10)(SI*1), Z6, Z6
+	VBROADCASTI32X4 20(BX)(SI*2), Z7
+	VINSERTI32X4    $0x01, 20(R8)(SI*2), Z7, Z7
+	VINSERTI32X4    $0x02, 20(R9)(SI*2), Z7, Z7
+	VINSERTI32X4    $0x03, 20(R10)(SI*2), Z7, Z7
+	VBROADCASTI32X4 20(BX)(DI*1), Z8
+	VINSERTI32X4    $0x01, 20(R8)(DI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 20(R9)(DI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 20(R10)(DI*1), Z8, Z8
+	VPUNPCKLDQ      Z6, Z5, Z9
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLQDQ     Z6, Z9, Z8
+	VPUNPCKHQDQ     Z6, Z9, Z6
+	VPUNPCKLQDQ     Z7, Z5, Z9
+	VPUNPCKHQDQ     Z7, Z5, Z5
+	VPANDD          Z1, Z8, Z7
+	VPSHUFB         Z7, Z0, Z7
+	VMOVDQU32       Z7, 512(AX)
+	PREFETCHT1      320(R12)
+	VPSRLD          $0x04, Z8, Z7
+	VPANDD          Z1, Z7, Z7
+	VPSHUFB         Z7, Z0, Z7
+	VMOVDQU32       Z7, 640(AX)
+	VPANDD          Z1, Z6, Z7
+	VPSHUFB         Z7, Z0, Z7
+	VMOVDQU32       Z7, 576(AX)
+	PREFETCHT1      384(R12)
+	VPSRLD          $0x04, Z6, Z6
+	VPANDD          Z1, Z6, Z6
+	VPSHUFB         Z6, Z0, Z6
+	VMOVDQU32       Z6, 704(AX)
+	VPANDD          Z1, Z9, Z6
+	VPSHUFB         Z6, Z0, Z6
+	VMOVDQU32       Z6, 768(AX)
+	PREFETCHT1      448(R12)
+	VPSRLD          $0x04, Z9, Z6
+	VPANDD          Z1, Z6, Z6
+	VPSHUFB         Z6, Z0, Z6
+	VMOVDQU32       Z6, 896(AX)
+	VPANDD          Z1, Z5, Z6
+	VPSHUFB         Z6, Z0, Z6
+	VMOVDQU32       Z6, 832(AX)
+	PREFETCHT1      512(R12)
+	VPSRLD          $0x04, Z5, Z5
+	VPANDD          Z1, Z5, Z5
+	VPSHUFB         Z5, Z0, Z5
+	VMOVDQU32       Z5, 960(AX)
+	ADDQ            $0x00000024, BX
 	ADDQ            $0x00000024, R8
 	ADDQ            $0x00000024, R9
-	ADDQ            $0x00000240, R11
+	ADDQ            $0x00000024, R10
+	ADDQ            $0x00000240, R12
 	ADDQ            $0x00000400, AX
 	ADDQ            $0x00000100, CX
-	DECQ            R10
+	DECQ            R11
 	JNZ             block
 	VZEROUPPER
 	RET
@@ -3636,6 +6759,9 @@ DATA codebookNVFP4<>+13(SB)/1, $0x7a
 DATA codebookNVFP4<>+14(SB)/1, $0x78
 DATA codebookNVFP4<>+15(SB)/1, $0x74
 GLOBL codebookNVFP4<>(SB), RODATA|NOPTR, $16
+
+DATA dword0000007f<>+0(SB)/4, $0x0000007f
+GLOBL dword0000007f<>(SB), RODATA|NOPTR, $4
 
 // func unpackAffine4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512BW, AVX512F, MMX+
@@ -3683,17 +6809,13 @@ block:
 	VPUNPCKHQDQ     Z6, Z9, Z6
 	VPUNPCKLQDQ     Z7, Z5, Z6
 	VPUNPCKHQDQ     Z7, Z5, Z5
-	MOVL            $0x80000000, R13
-	VPBROADCASTD    R13, Z6
 	VPSLLD          $0x10, Z8, Z5
-	MOVL            $0xffff0000, R13
-	VPBROADCASTD    R13, Z7
-	VPANDD          Z7, Z8, Z7
-	VPXORD          Z6, Z7, Z7
+	VPANDD.BCST     dwordffff0000<>+0(SB), Z8, Z6
+	VPXORD.BCST     dword80000000<>+0(SB), Z6, Z6
 	VMOVUPS         Z5, (CX)
-	VMOVUPS         Z7, (DX)
+	VMOVUPS         Z6, (DX)
 	VMOVUPS         Z5, 64(CX)
-	VMOVUPS         Z7, 64(DX)
+	VMOVUPS         Z6, 64(DX)
 	VBROADCASTI32X4 4(BX), Z5
 	VINSERTI32X4    $0x01, 4(R8), Z5, Z5
 	VINSERTI32X4    $0x02, 4(R9), Z5, Z5
@@ -3923,3 +7045,9 @@ DATA spreadOdd1<>+13(SB)/1, $0x0e
 DATA spreadOdd1<>+14(SB)/1, $0x80
 DATA spreadOdd1<>+15(SB)/1, $0x0f
 GLOBL spreadOdd1<>(SB), RODATA|NOPTR, $16
+
+DATA dwordffff0000<>+0(SB)/4, $0xffff0000
+GLOBL dwordffff0000<>(SB), RODATA|NOPTR, $4
+
+DATA dword80000000<>+0(SB)/4, $0x80000000
+GLOBL dword80000000<>(SB), RODATA|NOPTR, $4

@@ -13,28 +13,46 @@ func interleave256(dst *byte, src *byte, stride int, columns int)
 // Unpacks Q4_K blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackQ4K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
+// The product of 16 rows of Q4_K blocks and one of activations. Scales and minima are room for a block's.
+func fusedQ4K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+
 // Unpacks Q5_K blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackQ5K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+
+// The product of 16 rows of Q5_K blocks and one of activations. Scales and minima are room for a block's.
+func fusedQ5K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Unpacks Q6_K blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackQ6K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
+// The product of 16 rows of Q6_K blocks and one of activations. Scales and minima are room for a block's.
+func fusedQ6K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+
 // Unpacks pairs of Q8_0 blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackQ8512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+
+// The product of 16 rows of pairs of Q8_0 blocks and one of activations. Scales and minima are room for a block's.
+func fusedQ8512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Unpacks IQ4_XS blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackIQ4XS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
-// Unpacks Q40 blocks of 16 rows, and fetches as many bytes from ahead on.
+// The product of 16 rows of IQ4_XS blocks and one of activations. Scales and minima are room for a block's.
+func fusedIQ4XS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+
+// Unpacks Q4_0 blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackQ40512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
-// Unpacks IQ4NL blocks of 16 rows, and fetches as many bytes from ahead on.
+// The product of 16 rows of Q4_0 blocks and one of activations. Scales and minima are room for a block's.
+func fusedQ40512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+
+// Unpacks IQ4_NL blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackIQ4NL512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
 // Unpacks MXFP4 blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackMXFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
-// Unpacks NVFP4 blocks, with tensor scales in mins, of 16 rows, and fetches as many bytes from ahead on.
+// Unpacks NVFP4 blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackNVFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
 // Unpacks af4g64 blocks of 16 rows, and fetches as many bytes from ahead on.
