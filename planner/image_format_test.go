@@ -87,6 +87,9 @@ func TestImageTable(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
+	for i := range min(len(want), len(got)) {
+		t.Logf("%-8s %8.5g bits a weight in the image, stated %8.5g", got[i].Name, got[i].Bits, want[i].Bits)
+	}
 	if f := LookupImage(dequant.NVFP4); f == nil || f.Type != dequant.NVFP4Rows {
 		t.Errorf("GGUF's NVFP4 is written as %+v", f)
 	}
