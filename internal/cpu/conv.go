@@ -10,7 +10,7 @@ func (b *Backend) Conv(dst, x model.Buffer, w model.Vector, s model.State) {
 	for i := range b.segments {
 		t.seg = &b.segments[i]
 		t.win = t.seg.lane.states[s].(*window)
-		b.pool.run(t, (width+convChannels-1)/convChannels, max(1, 16/t.seg.n))
+		b.pool.run(t, (width+convChannels-1)/convChannels, max(1, 4/t.seg.n))
 		t.win.rows += t.seg.n
 	}
 }

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -12,8 +13,9 @@ type task interface {
 	run(w, first, last int)
 }
 
-// A pool runs one task at a time on a fixed number of workers, of which the caller is the first. Workers take parts until
-// none is left. One that is not scheduled in time is not waited for: it finds the task closed. Between tasks they spin
+// A pool runs one task at a time on a fixed number of workers, of which the caller is the first. Workers take runs of parts
+// until none is left, long ones first, which memory is read the fastest in, short ones at the end, where all are to be done
+// together. One that is not scheduled in time is not waited for: it finds the task closed. Between tasks they spin
 // for a moment, since the next one of a pass is a few microseconds away, and then sleep.
 type pool struct {
 	workers int
@@ -60,7 +62,7 @@ func (p *pool) close() {
 	p.wake.Broadcast()
 }
 
-// run runs all parts of a task, at least grain of them in a piece, and returns when they are done. A panic of a part is
+// run runs all parts of a task, at least grain of them at a time, and returns when they are done. A panic of a part is
 // the caller's.
 func (p *pool) run(t task, parts, grain int) {
 	if parts <= 0 {
@@ -102,19 +104,21 @@ func (p *pool) take(w int) {
 		}
 	}()
 	for {
-		last := int(p.next.Add(int64(p.grain)))
-		first := last - p.grain
+		first := int(p.next.Load())
 		if first >= p.parts {
 			return
 		}
-		p.task.run(w, first, min(last, p.parts))
+		last := min(first+max(p.grain, (p.parts-first)/p.workers), p.parts)
+		if p.next.CompareAndSwap(int64(first), int64(last)) {
+			p.task.run(w, first, last)
+		}
 	}
 }
 
 // fail keeps a panic for the caller, and the parts that are left from being run.
 func (p *pool) fail(v any) {
 	p.panic.Store(&v)
-	p.next.Store(int64(p.parts))
+	p.next.Store(math.MaxInt)
 }
 
 func (p *pool) work(w int) {

@@ -6,19 +6,21 @@ import (
 	"splash/dequant"
 )
 
-type productAssembly func(acc *float32, codes *byte, scales, mins *float32, x *int8, dx, sums *float32, biases *int32, units int)
+type (
+	product256Assembly func(acc *float32, codes *byte, scales, mins *float32, x *int8, dx, sums *float32, biases *int32, units int)
+	product512Assembly func(acc *float32, codes *byte, scales, mins *float32, x *int8, dx, sums *float32, biases *int32, units int,
+		ahead *byte, step int)
+)
 
-// products are the kernels by the binary logarithm of a panel's rows, the groups of a unit less one, and minima.
-type products [4][2][2]productAssembly
-
-var products512 = products{
+// products512 are the kernels by the binary logarithm of a panel's rows, the groups of a unit less one, and minima.
+var products512 = [4][2][2]product512Assembly{
 	{{product512r1g32, product512r1g32m}, {product512r1g16, product512r1g16m}},
 	{{product512r2g32, product512r2g32m}, {product512r2g16, product512r2g16m}},
 	{{product512r4g32, product512r4g32m}, {product512r4g16, product512r4g16m}},
 	{{product512r8g32, product512r8g32m}, {product512r8g16, product512r8g16m}},
 }
 
-var products256 = products{
+var products256 = [3][2][2]product256Assembly{
 	{{product256r1g32, product256r1g32m}, {product256r1g16, product256r1g16m}},
 	{{product256r2g32, product256r2g32m}, {product256r2g16, product256r2g16m}},
 	{{product256r4g32, product256r4g32m}, {product256r4g16, product256r4g16m}},
@@ -27,19 +29,28 @@ var products256 = products{
 // logarithms are those of a panel's rows.
 var logarithms = [...]int{1: 0, 2: 1, 4: 2, 8: 3}
 
-func (k *products) run(acc []float32, t *tile, p *panel, at int) {
-	groups, minima := unit/p.group, 0
+// of is the place of a panel's kernel.
+func (p *panel) kernel() (rows, groups, minima int) {
 	if p.minima {
 		minima = 1
 	}
-	f := k[logarithms[p.rows]][groups-1][minima]
-	f(first(acc), first(t.codes), first(t.scales), first(t.mins),
-		first(p.codes[at*unit*p.rows:]), first(p.scales[at*p.rows:]), first(p.sums[at*groups*p.rows:]),
-		first(p.biases[at*groups*p.rows:]), t.units)
+	return logarithms[p.rows], unit/p.group - 1, minima
 }
 
-func product512(acc []float32, t *tile, p *panel, at int) { products512.run(acc, t, p, at) }
-func product256(acc []float32, t *tile, p *panel, at int) { products256.run(acc, t, p, at) }
+// product512 multiplies, and fetches the next tile of the file on its way.
+func product512(acc []float32, t *tile, p *panel, at int) {
+	rows, groups, minima := p.kernel()
+	products512[rows][groups][minima](first(acc), first(t.codes), first(t.scales), first(t.mins),
+		first(p.codes[at*unit*p.rows:]), first(p.scales[at*p.rows:]), first(p.sums[at*(groups+1)*p.rows:]),
+		first(p.biases[at*(groups+1)*p.rows:]), t.units, t.ahead, t.step)
+}
+
+func product256(acc []float32, t *tile, p *panel, at int) {
+	rows, groups, minima := p.kernel()
+	products256[rows][groups][minima](first(acc), first(t.codes), first(t.scales), first(t.mins),
+		first(p.codes[at*unit*p.rows:]), first(p.scales[at*p.rows:]), first(p.sums[at*(groups+1)*p.rows:]),
+		first(p.biases[at*(groups+1)*p.rows:]), t.units)
+}
 
 type exactAssembly func(acc *float32, codes *byte, scales, mins, x *float32, stride, units int, bias float32)
 
@@ -138,6 +149,7 @@ const lanes512 = 16
 func unpackTile512(w *worker, m *matrix, row, rows, at, units int) {
 	t, f := &w.tile, m.blocks
 	t.shape(f, lanes512, units)
+	t.ahead, t.step = m.ahead(row, at)
 	u := f.tile
 	if u == nil || rows < lanes512 || units%u.units != 0 {
 		unpackRows512(w, m, row, rows, at, units)
@@ -149,8 +161,8 @@ func unpackTile512(w *worker, m *matrix, row, rows, at, units int) {
 			t.mins[i] = globalOf(&m.stored, row+i)
 		}
 	}
-	src, ahead, stride := u.place(m, row, at)
-	u.f(first(t.codes), first(t.scales), mins, src, stride, units/u.units, ahead)
+	src, _, stride := u.place(m, row, at)
+	u.f(first(t.codes), first(t.scales), mins, src, stride, units/u.units, src)
 }
 
 // place is where unit at of 16 rows lies, and where the next rows' does: a tile's units are one after another in the file
@@ -178,6 +190,17 @@ func fused512(w *worker, acc []float32, m *matrix, in *input, row int) bool {
 	u.fused(first(acc), first(t.scales), first(t.mins), src, stride, m.cols/unit/u.units, ahead,
 		first(p.codes), first(p.scales), first(p.sums), first(p.biases))
 	return true
+}
+
+// ahead is where the part of the next tile lies that as much is multiplied of as of this tile's unit at, and how much a
+// unit has of it: a tile is all in one piece. At the end it is this tile's own.
+func (m *matrix) ahead(row, at int) (*byte, int) {
+	stride := len(m.stored.Data) / m.rows
+	step := lanes512 * stride * unit / m.cols
+	if row+2*lanes512 > m.rows {
+		return &m.stored.Data[row*stride], 0
+	}
+	return &m.stored.Data[(row+lanes512)*stride+at*step], step
 }
 
 // unpackRows512 interleaves rows in natural order. Rows that are missing are zeros.

@@ -2921,9 +2921,9 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r8g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
-// Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·product512r8g32(SB), NOSPLIT, $0-72
+// func product512r8g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·product512r8g32(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
 	MOVQ    codes+8(FP), CX
 	MOVQ    scales+16(FP), DX
@@ -2941,6 +2941,8 @@ TEXT ·product512r8g32(SB), NOSPLIT, $0-72
 	VMOVUPS 320(AX), Z5
 	VMOVUPS 384(AX), Z6
 	VMOVUPS 448(AX), Z7
+	MOVQ    ahead+72(FP), R9
+	MOVQ    step+80(FP), R10
 
 unit:
 	VPBROADCASTD     (DI), Z8
@@ -2952,6 +2954,7 @@ unit:
 	VPBROADCASTD     24(DI), Z14
 	VPBROADCASTD     28(DI), Z15
 	VMOVDQU32        (CX), Z16
+	PREFETCHT1       (R9)
 	VPDPBUSD.BCST    (BX), Z16, Z8
 	VPDPBUSD.BCST    4(BX), Z16, Z9
 	VPDPBUSD.BCST    8(BX), Z16, Z10
@@ -2961,6 +2964,7 @@ unit:
 	VPDPBUSD.BCST    24(BX), Z16, Z14
 	VPDPBUSD.BCST    28(BX), Z16, Z15
 	VMOVDQU32        64(CX), Z16
+	PREFETCHT1       64(R9)
 	VPDPBUSD.BCST    32(BX), Z16, Z8
 	VPDPBUSD.BCST    36(BX), Z16, Z9
 	VPDPBUSD.BCST    40(BX), Z16, Z10
@@ -2970,6 +2974,7 @@ unit:
 	VPDPBUSD.BCST    56(BX), Z16, Z14
 	VPDPBUSD.BCST    60(BX), Z16, Z15
 	VMOVDQU32        128(CX), Z16
+	PREFETCHT1       128(R9)
 	VPDPBUSD.BCST    64(BX), Z16, Z8
 	VPDPBUSD.BCST    68(BX), Z16, Z9
 	VPDPBUSD.BCST    72(BX), Z16, Z10
@@ -2979,6 +2984,7 @@ unit:
 	VPDPBUSD.BCST    88(BX), Z16, Z14
 	VPDPBUSD.BCST    92(BX), Z16, Z15
 	VMOVDQU32        192(CX), Z16
+	PREFETCHT1       192(R9)
 	VPDPBUSD.BCST    96(BX), Z16, Z8
 	VPDPBUSD.BCST    100(BX), Z16, Z9
 	VPDPBUSD.BCST    104(BX), Z16, Z10
@@ -2988,6 +2994,7 @@ unit:
 	VPDPBUSD.BCST    120(BX), Z16, Z14
 	VPDPBUSD.BCST    124(BX), Z16, Z15
 	VMOVDQU32        256(CX), Z16
+	PREFETCHT1       256(R9)
 	VPDPBUSD.BCST    128(BX), Z16, Z8
 	VPDPBUSD.BCST    132(BX), Z16, Z9
 	VPDPBUSD.BCST    136(BX), Z16, Z10
@@ -2997,6 +3004,7 @@ unit:
 	VPDPBUSD.BCST    152(BX), Z16, Z14
 	VPDPBUSD.BCST    156(BX), Z16, Z15
 	VMOVDQU32        320(CX), Z16
+	PREFETCHT1       320(R9)
 	VPDPBUSD.BCST    160(BX), Z16, Z8
 	VPDPBUSD.BCST    164(BX), Z16, Z9
 	VPDPBUSD.BCST    168(BX), Z16, Z10
@@ -3006,6 +3014,7 @@ unit:
 	VPDPBUSD.BCST    184(BX), Z16, Z14
 	VPDPBUSD.BCST    188(BX), Z16, Z15
 	VMOVDQU32        384(CX), Z16
+	PREFETCHT1       384(R9)
 	VPDPBUSD.BCST    192(BX), Z16, Z8
 	VPDPBUSD.BCST    196(BX), Z16, Z9
 	VPDPBUSD.BCST    200(BX), Z16, Z10
@@ -3015,6 +3024,7 @@ unit:
 	VPDPBUSD.BCST    216(BX), Z16, Z14
 	VPDPBUSD.BCST    220(BX), Z16, Z15
 	VMOVDQU32        448(CX), Z16
+	PREFETCHT1       448(R9)
 	VPDPBUSD.BCST    224(BX), Z16, Z8
 	VPDPBUSD.BCST    228(BX), Z16, Z9
 	VPDPBUSD.BCST    232(BX), Z16, Z10
@@ -3048,6 +3058,7 @@ unit:
 	VFMADD231PS.BCST 20(SI), Z13, Z5
 	VFMADD231PS.BCST 24(SI), Z14, Z6
 	VFMADD231PS.BCST 28(SI), Z15, Z7
+	ADDQ             R10, R9
 	ADDQ             $0x00000200, CX
 	ADDQ             $0x00000040, DX
 	ADDQ             $0x00000100, BX
@@ -3066,9 +3077,9 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r8g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
-// Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·product512r8g32m(SB), NOSPLIT, $0-72
+// func product512r8g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·product512r8g32m(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
 	MOVQ    codes+8(FP), CX
 	MOVQ    scales+16(FP), DX
@@ -3086,6 +3097,8 @@ TEXT ·product512r8g32m(SB), NOSPLIT, $0-72
 	VMOVUPS 320(AX), Z5
 	VMOVUPS 384(AX), Z6
 	VMOVUPS 448(AX), Z7
+	MOVQ    ahead+72(FP), R11
+	MOVQ    step+80(FP), R12
 
 unit:
 	VPBROADCASTD      (R9), Z8
@@ -3097,6 +3110,7 @@ unit:
 	VPBROADCASTD      24(R9), Z14
 	VPBROADCASTD      28(R9), Z15
 	VMOVDQU32         (CX), Z16
+	PREFETCHT1        (R11)
 	VPDPBUSD.BCST     (SI), Z16, Z8
 	VPDPBUSD.BCST     4(SI), Z16, Z9
 	VPDPBUSD.BCST     8(SI), Z16, Z10
@@ -3106,6 +3120,7 @@ unit:
 	VPDPBUSD.BCST     24(SI), Z16, Z14
 	VPDPBUSD.BCST     28(SI), Z16, Z15
 	VMOVDQU32         64(CX), Z16
+	PREFETCHT1        64(R11)
 	VPDPBUSD.BCST     32(SI), Z16, Z8
 	VPDPBUSD.BCST     36(SI), Z16, Z9
 	VPDPBUSD.BCST     40(SI), Z16, Z10
@@ -3115,6 +3130,7 @@ unit:
 	VPDPBUSD.BCST     56(SI), Z16, Z14
 	VPDPBUSD.BCST     60(SI), Z16, Z15
 	VMOVDQU32         128(CX), Z16
+	PREFETCHT1        128(R11)
 	VPDPBUSD.BCST     64(SI), Z16, Z8
 	VPDPBUSD.BCST     68(SI), Z16, Z9
 	VPDPBUSD.BCST     72(SI), Z16, Z10
@@ -3124,6 +3140,7 @@ unit:
 	VPDPBUSD.BCST     88(SI), Z16, Z14
 	VPDPBUSD.BCST     92(SI), Z16, Z15
 	VMOVDQU32         192(CX), Z16
+	PREFETCHT1        192(R11)
 	VPDPBUSD.BCST     96(SI), Z16, Z8
 	VPDPBUSD.BCST     100(SI), Z16, Z9
 	VPDPBUSD.BCST     104(SI), Z16, Z10
@@ -3133,6 +3150,7 @@ unit:
 	VPDPBUSD.BCST     120(SI), Z16, Z14
 	VPDPBUSD.BCST     124(SI), Z16, Z15
 	VMOVDQU32         256(CX), Z16
+	PREFETCHT1        256(R11)
 	VPDPBUSD.BCST     128(SI), Z16, Z8
 	VPDPBUSD.BCST     132(SI), Z16, Z9
 	VPDPBUSD.BCST     136(SI), Z16, Z10
@@ -3142,6 +3160,7 @@ unit:
 	VPDPBUSD.BCST     152(SI), Z16, Z14
 	VPDPBUSD.BCST     156(SI), Z16, Z15
 	VMOVDQU32         320(CX), Z16
+	PREFETCHT1        320(R11)
 	VPDPBUSD.BCST     160(SI), Z16, Z8
 	VPDPBUSD.BCST     164(SI), Z16, Z9
 	VPDPBUSD.BCST     168(SI), Z16, Z10
@@ -3151,6 +3170,7 @@ unit:
 	VPDPBUSD.BCST     184(SI), Z16, Z14
 	VPDPBUSD.BCST     188(SI), Z16, Z15
 	VMOVDQU32         384(CX), Z16
+	PREFETCHT1        384(R11)
 	VPDPBUSD.BCST     192(SI), Z16, Z8
 	VPDPBUSD.BCST     196(SI), Z16, Z9
 	VPDPBUSD.BCST     200(SI), Z16, Z10
@@ -3160,6 +3180,7 @@ unit:
 	VPDPBUSD.BCST     216(SI), Z16, Z14
 	VPDPBUSD.BCST     220(SI), Z16, Z15
 	VMOVDQU32         448(CX), Z16
+	PREFETCHT1        448(R11)
 	VPDPBUSD.BCST     224(SI), Z16, Z8
 	VPDPBUSD.BCST     228(SI), Z16, Z9
 	VPDPBUSD.BCST     232(SI), Z16, Z10
@@ -3204,6 +3225,7 @@ unit:
 	VFNMADD231PS.BCST 28(R8), Z8, Z7
 	ADDQ              $0x00000040, BX
 	ADDQ              $0x00000020, R8
+	ADDQ              R12, R11
 	ADDQ              $0x00000200, CX
 	ADDQ              $0x00000040, DX
 	ADDQ              $0x00000100, SI
@@ -3222,9 +3244,9 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r8g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
-// Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·product512r8g16(SB), NOSPLIT, $0-72
+// func product512r8g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·product512r8g16(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
 	MOVQ    codes+8(FP), CX
 	MOVQ    scales+16(FP), DX
@@ -3242,6 +3264,8 @@ TEXT ·product512r8g16(SB), NOSPLIT, $0-72
 	VMOVUPS 320(AX), Z5
 	VMOVUPS 384(AX), Z6
 	VMOVUPS 448(AX), Z7
+	MOVQ    ahead+72(FP), R9
+	MOVQ    step+80(FP), R10
 
 unit:
 	VPBROADCASTD     (DI), Z8
@@ -3253,6 +3277,7 @@ unit:
 	VPBROADCASTD     24(DI), Z14
 	VPBROADCASTD     28(DI), Z15
 	VMOVDQU32        (CX), Z16
+	PREFETCHT1       (R9)
 	VPDPBUSD.BCST    (BX), Z16, Z8
 	VPDPBUSD.BCST    4(BX), Z16, Z9
 	VPDPBUSD.BCST    8(BX), Z16, Z10
@@ -3262,6 +3287,7 @@ unit:
 	VPDPBUSD.BCST    24(BX), Z16, Z14
 	VPDPBUSD.BCST    28(BX), Z16, Z15
 	VMOVDQU32        64(CX), Z16
+	PREFETCHT1       64(R9)
 	VPDPBUSD.BCST    32(BX), Z16, Z8
 	VPDPBUSD.BCST    36(BX), Z16, Z9
 	VPDPBUSD.BCST    40(BX), Z16, Z10
@@ -3271,6 +3297,7 @@ unit:
 	VPDPBUSD.BCST    56(BX), Z16, Z14
 	VPDPBUSD.BCST    60(BX), Z16, Z15
 	VMOVDQU32        128(CX), Z16
+	PREFETCHT1       128(R9)
 	VPDPBUSD.BCST    64(BX), Z16, Z8
 	VPDPBUSD.BCST    68(BX), Z16, Z9
 	VPDPBUSD.BCST    72(BX), Z16, Z10
@@ -3280,6 +3307,7 @@ unit:
 	VPDPBUSD.BCST    88(BX), Z16, Z14
 	VPDPBUSD.BCST    92(BX), Z16, Z15
 	VMOVDQU32        192(CX), Z16
+	PREFETCHT1       192(R9)
 	VPDPBUSD.BCST    96(BX), Z16, Z8
 	VPDPBUSD.BCST    100(BX), Z16, Z9
 	VPDPBUSD.BCST    104(BX), Z16, Z10
@@ -3314,6 +3342,7 @@ unit:
 	VPBROADCASTD     56(DI), Z22
 	VPBROADCASTD     60(DI), Z23
 	VMOVDQU32        256(CX), Z24
+	PREFETCHT1       256(R9)
 	VPDPBUSD.BCST    128(BX), Z24, Z16
 	VPDPBUSD.BCST    132(BX), Z24, Z17
 	VPDPBUSD.BCST    136(BX), Z24, Z18
@@ -3323,6 +3352,7 @@ unit:
 	VPDPBUSD.BCST    152(BX), Z24, Z22
 	VPDPBUSD.BCST    156(BX), Z24, Z23
 	VMOVDQU32        320(CX), Z24
+	PREFETCHT1       320(R9)
 	VPDPBUSD.BCST    160(BX), Z24, Z16
 	VPDPBUSD.BCST    164(BX), Z24, Z17
 	VPDPBUSD.BCST    168(BX), Z24, Z18
@@ -3332,6 +3362,7 @@ unit:
 	VPDPBUSD.BCST    184(BX), Z24, Z22
 	VPDPBUSD.BCST    188(BX), Z24, Z23
 	VMOVDQU32        384(CX), Z24
+	PREFETCHT1       384(R9)
 	VPDPBUSD.BCST    192(BX), Z24, Z16
 	VPDPBUSD.BCST    196(BX), Z24, Z17
 	VPDPBUSD.BCST    200(BX), Z24, Z18
@@ -3341,6 +3372,7 @@ unit:
 	VPDPBUSD.BCST    216(BX), Z24, Z22
 	VPDPBUSD.BCST    220(BX), Z24, Z23
 	VMOVDQU32        448(CX), Z24
+	PREFETCHT1       448(R9)
 	VPDPBUSD.BCST    224(BX), Z24, Z16
 	VPDPBUSD.BCST    228(BX), Z24, Z17
 	VPDPBUSD.BCST    232(BX), Z24, Z18
@@ -3374,6 +3406,7 @@ unit:
 	VFMADD231PS.BCST 20(SI), Z13, Z5
 	VFMADD231PS.BCST 24(SI), Z14, Z6
 	VFMADD231PS.BCST 28(SI), Z15, Z7
+	ADDQ             R10, R9
 	ADDQ             $0x00000200, CX
 	ADDQ             $0x00000080, DX
 	ADDQ             $0x00000100, BX
@@ -3392,9 +3425,9 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r8g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
-// Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·product512r8g16m(SB), NOSPLIT, $0-72
+// func product512r8g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·product512r8g16m(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
 	MOVQ    codes+8(FP), CX
 	MOVQ    scales+16(FP), DX
@@ -3412,6 +3445,8 @@ TEXT ·product512r8g16m(SB), NOSPLIT, $0-72
 	VMOVUPS 320(AX), Z5
 	VMOVUPS 384(AX), Z6
 	VMOVUPS 448(AX), Z7
+	MOVQ    ahead+72(FP), R11
+	MOVQ    step+80(FP), R12
 
 unit:
 	VPBROADCASTD      (R9), Z8
@@ -3423,6 +3458,7 @@ unit:
 	VPBROADCASTD      24(R9), Z14
 	VPBROADCASTD      28(R9), Z15
 	VMOVDQU32         (CX), Z16
+	PREFETCHT1        (R11)
 	VPDPBUSD.BCST     (SI), Z16, Z8
 	VPDPBUSD.BCST     4(SI), Z16, Z9
 	VPDPBUSD.BCST     8(SI), Z16, Z10
@@ -3432,6 +3468,7 @@ unit:
 	VPDPBUSD.BCST     24(SI), Z16, Z14
 	VPDPBUSD.BCST     28(SI), Z16, Z15
 	VMOVDQU32         64(CX), Z16
+	PREFETCHT1        64(R11)
 	VPDPBUSD.BCST     32(SI), Z16, Z8
 	VPDPBUSD.BCST     36(SI), Z16, Z9
 	VPDPBUSD.BCST     40(SI), Z16, Z10
@@ -3441,6 +3478,7 @@ unit:
 	VPDPBUSD.BCST     56(SI), Z16, Z14
 	VPDPBUSD.BCST     60(SI), Z16, Z15
 	VMOVDQU32         128(CX), Z16
+	PREFETCHT1        128(R11)
 	VPDPBUSD.BCST     64(SI), Z16, Z8
 	VPDPBUSD.BCST     68(SI), Z16, Z9
 	VPDPBUSD.BCST     72(SI), Z16, Z10
@@ -3450,6 +3488,7 @@ unit:
 	VPDPBUSD.BCST     88(SI), Z16, Z14
 	VPDPBUSD.BCST     92(SI), Z16, Z15
 	VMOVDQU32         192(CX), Z16
+	PREFETCHT1        192(R11)
 	VPDPBUSD.BCST     96(SI), Z16, Z8
 	VPDPBUSD.BCST     100(SI), Z16, Z9
 	VPDPBUSD.BCST     104(SI), Z16, Z10
@@ -3484,6 +3523,7 @@ unit:
 	VPBROADCASTD      56(R9), Z22
 	VPBROADCASTD      60(R9), Z23
 	VMOVDQU32         256(CX), Z24
+	PREFETCHT1        256(R11)
 	VPDPBUSD.BCST     128(SI), Z24, Z16
 	VPDPBUSD.BCST     132(SI), Z24, Z17
 	VPDPBUSD.BCST     136(SI), Z24, Z18
@@ -3493,6 +3533,7 @@ unit:
 	VPDPBUSD.BCST     152(SI), Z24, Z22
 	VPDPBUSD.BCST     156(SI), Z24, Z23
 	VMOVDQU32         320(CX), Z24
+	PREFETCHT1        320(R11)
 	VPDPBUSD.BCST     160(SI), Z24, Z16
 	VPDPBUSD.BCST     164(SI), Z24, Z17
 	VPDPBUSD.BCST     168(SI), Z24, Z18
@@ -3502,6 +3543,7 @@ unit:
 	VPDPBUSD.BCST     184(SI), Z24, Z22
 	VPDPBUSD.BCST     188(SI), Z24, Z23
 	VMOVDQU32         384(CX), Z24
+	PREFETCHT1        384(R11)
 	VPDPBUSD.BCST     192(SI), Z24, Z16
 	VPDPBUSD.BCST     196(SI), Z24, Z17
 	VPDPBUSD.BCST     200(SI), Z24, Z18
@@ -3511,6 +3553,7 @@ unit:
 	VPDPBUSD.BCST     216(SI), Z24, Z22
 	VPDPBUSD.BCST     220(SI), Z24, Z23
 	VMOVDQU32         448(CX), Z24
+	PREFETCHT1        448(R11)
 	VPDPBUSD.BCST     224(SI), Z24, Z16
 	VPDPBUSD.BCST     228(SI), Z24, Z17
 	VPDPBUSD.BCST     232(SI), Z24, Z18
@@ -3564,6 +3607,7 @@ unit:
 	VFNMADD231PS.BCST 60(R8), Z8, Z7
 	ADDQ              $0x00000080, BX
 	ADDQ              $0x00000040, R8
+	ADDQ              R12, R11
 	ADDQ              $0x00000200, CX
 	ADDQ              $0x00000080, DX
 	ADDQ              $0x00000100, SI
@@ -3582,9 +3626,9 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r4g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
-// Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·product512r4g32(SB), NOSPLIT, $0-72
+// func product512r4g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·product512r4g32(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
 	MOVQ    codes+8(FP), CX
 	MOVQ    scales+16(FP), DX
@@ -3598,6 +3642,8 @@ TEXT ·product512r4g32(SB), NOSPLIT, $0-72
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z2
 	VMOVUPS 192(AX), Z3
+	MOVQ    ahead+72(FP), R9
+	MOVQ    step+80(FP), R10
 
 unit:
 	VPBROADCASTD     (DI), Z4
@@ -3605,41 +3651,49 @@ unit:
 	VPBROADCASTD     8(DI), Z6
 	VPBROADCASTD     12(DI), Z7
 	VMOVDQU32        (CX), Z8
+	PREFETCHT1       (R9)
 	VPDPBUSD.BCST    (BX), Z8, Z4
 	VPDPBUSD.BCST    4(BX), Z8, Z5
 	VPDPBUSD.BCST    8(BX), Z8, Z6
 	VPDPBUSD.BCST    12(BX), Z8, Z7
 	VMOVDQU32        64(CX), Z8
+	PREFETCHT1       64(R9)
 	VPDPBUSD.BCST    16(BX), Z8, Z4
 	VPDPBUSD.BCST    20(BX), Z8, Z5
 	VPDPBUSD.BCST    24(BX), Z8, Z6
 	VPDPBUSD.BCST    28(BX), Z8, Z7
 	VMOVDQU32        128(CX), Z8
+	PREFETCHT1       128(R9)
 	VPDPBUSD.BCST    32(BX), Z8, Z4
 	VPDPBUSD.BCST    36(BX), Z8, Z5
 	VPDPBUSD.BCST    40(BX), Z8, Z6
 	VPDPBUSD.BCST    44(BX), Z8, Z7
 	VMOVDQU32        192(CX), Z8
+	PREFETCHT1       192(R9)
 	VPDPBUSD.BCST    48(BX), Z8, Z4
 	VPDPBUSD.BCST    52(BX), Z8, Z5
 	VPDPBUSD.BCST    56(BX), Z8, Z6
 	VPDPBUSD.BCST    60(BX), Z8, Z7
 	VMOVDQU32        256(CX), Z8
+	PREFETCHT1       256(R9)
 	VPDPBUSD.BCST    64(BX), Z8, Z4
 	VPDPBUSD.BCST    68(BX), Z8, Z5
 	VPDPBUSD.BCST    72(BX), Z8, Z6
 	VPDPBUSD.BCST    76(BX), Z8, Z7
 	VMOVDQU32        320(CX), Z8
+	PREFETCHT1       320(R9)
 	VPDPBUSD.BCST    80(BX), Z8, Z4
 	VPDPBUSD.BCST    84(BX), Z8, Z5
 	VPDPBUSD.BCST    88(BX), Z8, Z6
 	VPDPBUSD.BCST    92(BX), Z8, Z7
 	VMOVDQU32        384(CX), Z8
+	PREFETCHT1       384(R9)
 	VPDPBUSD.BCST    96(BX), Z8, Z4
 	VPDPBUSD.BCST    100(BX), Z8, Z5
 	VPDPBUSD.BCST    104(BX), Z8, Z6
 	VPDPBUSD.BCST    108(BX), Z8, Z7
 	VMOVDQU32        448(CX), Z8
+	PREFETCHT1       448(R9)
 	VPDPBUSD.BCST    112(BX), Z8, Z4
 	VPDPBUSD.BCST    116(BX), Z8, Z5
 	VPDPBUSD.BCST    120(BX), Z8, Z6
@@ -3657,6 +3711,7 @@ unit:
 	VFMADD231PS.BCST 4(SI), Z5, Z1
 	VFMADD231PS.BCST 8(SI), Z6, Z2
 	VFMADD231PS.BCST 12(SI), Z7, Z3
+	ADDQ             R10, R9
 	ADDQ             $0x00000200, CX
 	ADDQ             $0x00000040, DX
 	ADDQ             $0x00000080, BX
@@ -3896,9 +3951,9 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r4g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
-// Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·product512r4g32m(SB), NOSPLIT, $0-72
+// func product512r4g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·product512r4g32m(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
 	MOVQ    codes+8(FP), CX
 	MOVQ    scales+16(FP), DX
@@ -3912,6 +3967,8 @@ TEXT ·product512r4g32m(SB), NOSPLIT, $0-72
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z2
 	VMOVUPS 192(AX), Z3
+	MOVQ    ahead+72(FP), R11
+	MOVQ    step+80(FP), R12
 
 unit:
 	VPBROADCASTD      (R9), Z4
@@ -3919,41 +3976,49 @@ unit:
 	VPBROADCASTD      8(R9), Z6
 	VPBROADCASTD      12(R9), Z7
 	VMOVDQU32         (CX), Z8
+	PREFETCHT1        (R11)
 	VPDPBUSD.BCST     (SI), Z8, Z4
 	VPDPBUSD.BCST     4(SI), Z8, Z5
 	VPDPBUSD.BCST     8(SI), Z8, Z6
 	VPDPBUSD.BCST     12(SI), Z8, Z7
 	VMOVDQU32         64(CX), Z8
+	PREFETCHT1        64(R11)
 	VPDPBUSD.BCST     16(SI), Z8, Z4
 	VPDPBUSD.BCST     20(SI), Z8, Z5
 	VPDPBUSD.BCST     24(SI), Z8, Z6
 	VPDPBUSD.BCST     28(SI), Z8, Z7
 	VMOVDQU32         128(CX), Z8
+	PREFETCHT1        128(R11)
 	VPDPBUSD.BCST     32(SI), Z8, Z4
 	VPDPBUSD.BCST     36(SI), Z8, Z5
 	VPDPBUSD.BCST     40(SI), Z8, Z6
 	VPDPBUSD.BCST     44(SI), Z8, Z7
 	VMOVDQU32         192(CX), Z8
+	PREFETCHT1        192(R11)
 	VPDPBUSD.BCST     48(SI), Z8, Z4
 	VPDPBUSD.BCST     52(SI), Z8, Z5
 	VPDPBUSD.BCST     56(SI), Z8, Z6
 	VPDPBUSD.BCST     60(SI), Z8, Z7
 	VMOVDQU32         256(CX), Z8
+	PREFETCHT1        256(R11)
 	VPDPBUSD.BCST     64(SI), Z8, Z4
 	VPDPBUSD.BCST     68(SI), Z8, Z5
 	VPDPBUSD.BCST     72(SI), Z8, Z6
 	VPDPBUSD.BCST     76(SI), Z8, Z7
 	VMOVDQU32         320(CX), Z8
+	PREFETCHT1        320(R11)
 	VPDPBUSD.BCST     80(SI), Z8, Z4
 	VPDPBUSD.BCST     84(SI), Z8, Z5
 	VPDPBUSD.BCST     88(SI), Z8, Z6
 	VPDPBUSD.BCST     92(SI), Z8, Z7
 	VMOVDQU32         384(CX), Z8
+	PREFETCHT1        384(R11)
 	VPDPBUSD.BCST     96(SI), Z8, Z4
 	VPDPBUSD.BCST     100(SI), Z8, Z5
 	VPDPBUSD.BCST     104(SI), Z8, Z6
 	VPDPBUSD.BCST     108(SI), Z8, Z7
 	VMOVDQU32         448(CX), Z8
+	PREFETCHT1        448(R11)
 	VPDPBUSD.BCST     112(SI), Z8, Z4
 	VPDPBUSD.BCST     116(SI), Z8, Z5
 	VPDPBUSD.BCST     120(SI), Z8, Z6
@@ -3978,6 +4043,7 @@ unit:
 	VFNMADD231PS.BCST 12(R8), Z4, Z3
 	ADDQ              $0x00000040, BX
 	ADDQ              $0x00000010, R8
+	ADDQ              R12, R11
 	ADDQ              $0x00000200, CX
 	ADDQ              $0x00000040, DX
 	ADDQ              $0x00000080, SI
@@ -4227,9 +4293,9 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r4g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
-// Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·product512r4g16(SB), NOSPLIT, $0-72
+// func product512r4g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·product512r4g16(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
 	MOVQ    codes+8(FP), CX
 	MOVQ    scales+16(FP), DX
@@ -4243,6 +4309,8 @@ TEXT ·product512r4g16(SB), NOSPLIT, $0-72
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z2
 	VMOVUPS 192(AX), Z3
+	MOVQ    ahead+72(FP), R9
+	MOVQ    step+80(FP), R10
 
 unit:
 	VPBROADCASTD     (DI), Z4
@@ -4250,21 +4318,25 @@ unit:
 	VPBROADCASTD     8(DI), Z6
 	VPBROADCASTD     12(DI), Z7
 	VMOVDQU32        (CX), Z8
+	PREFETCHT1       (R9)
 	VPDPBUSD.BCST    (BX), Z8, Z4
 	VPDPBUSD.BCST    4(BX), Z8, Z5
 	VPDPBUSD.BCST    8(BX), Z8, Z6
 	VPDPBUSD.BCST    12(BX), Z8, Z7
 	VMOVDQU32        64(CX), Z8
+	PREFETCHT1       64(R9)
 	VPDPBUSD.BCST    16(BX), Z8, Z4
 	VPDPBUSD.BCST    20(BX), Z8, Z5
 	VPDPBUSD.BCST    24(BX), Z8, Z6
 	VPDPBUSD.BCST    28(BX), Z8, Z7
 	VMOVDQU32        128(CX), Z8
+	PREFETCHT1       128(R9)
 	VPDPBUSD.BCST    32(BX), Z8, Z4
 	VPDPBUSD.BCST    36(BX), Z8, Z5
 	VPDPBUSD.BCST    40(BX), Z8, Z6
 	VPDPBUSD.BCST    44(BX), Z8, Z7
 	VMOVDQU32        192(CX), Z8
+	PREFETCHT1       192(R9)
 	VPDPBUSD.BCST    48(BX), Z8, Z4
 	VPDPBUSD.BCST    52(BX), Z8, Z5
 	VPDPBUSD.BCST    56(BX), Z8, Z6
@@ -4283,21 +4355,25 @@ unit:
 	VPBROADCASTD     24(DI), Z10
 	VPBROADCASTD     28(DI), Z11
 	VMOVDQU32        256(CX), Z12
+	PREFETCHT1       256(R9)
 	VPDPBUSD.BCST    64(BX), Z12, Z8
 	VPDPBUSD.BCST    68(BX), Z12, Z9
 	VPDPBUSD.BCST    72(BX), Z12, Z10
 	VPDPBUSD.BCST    76(BX), Z12, Z11
 	VMOVDQU32        320(CX), Z12
+	PREFETCHT1       320(R9)
 	VPDPBUSD.BCST    80(BX), Z12, Z8
 	VPDPBUSD.BCST    84(BX), Z12, Z9
 	VPDPBUSD.BCST    88(BX), Z12, Z10
 	VPDPBUSD.BCST    92(BX), Z12, Z11
 	VMOVDQU32        384(CX), Z12
+	PREFETCHT1       384(R9)
 	VPDPBUSD.BCST    96(BX), Z12, Z8
 	VPDPBUSD.BCST    100(BX), Z12, Z9
 	VPDPBUSD.BCST    104(BX), Z12, Z10
 	VPDPBUSD.BCST    108(BX), Z12, Z11
 	VMOVDQU32        448(CX), Z12
+	PREFETCHT1       448(R9)
 	VPDPBUSD.BCST    112(BX), Z12, Z8
 	VPDPBUSD.BCST    116(BX), Z12, Z9
 	VPDPBUSD.BCST    120(BX), Z12, Z10
@@ -4315,6 +4391,7 @@ unit:
 	VFMADD231PS.BCST 4(SI), Z5, Z1
 	VFMADD231PS.BCST 8(SI), Z6, Z2
 	VFMADD231PS.BCST 12(SI), Z7, Z3
+	ADDQ             R10, R9
 	ADDQ             $0x00000200, CX
 	ADDQ             $0x00000080, DX
 	ADDQ             $0x00000080, BX
@@ -4562,9 +4639,9 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r4g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
-// Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·product512r4g16m(SB), NOSPLIT, $0-72
+// func product512r4g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·product512r4g16m(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
 	MOVQ    codes+8(FP), CX
 	MOVQ    scales+16(FP), DX
@@ -4578,6 +4655,8 @@ TEXT ·product512r4g16m(SB), NOSPLIT, $0-72
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z2
 	VMOVUPS 192(AX), Z3
+	MOVQ    ahead+72(FP), R11
+	MOVQ    step+80(FP), R12
 
 unit:
 	VPBROADCASTD      (R9), Z4
@@ -4585,21 +4664,25 @@ unit:
 	VPBROADCASTD      8(R9), Z6
 	VPBROADCASTD      12(R9), Z7
 	VMOVDQU32         (CX), Z8
+	PREFETCHT1        (R11)
 	VPDPBUSD.BCST     (SI), Z8, Z4
 	VPDPBUSD.BCST     4(SI), Z8, Z5
 	VPDPBUSD.BCST     8(SI), Z8, Z6
 	VPDPBUSD.BCST     12(SI), Z8, Z7
 	VMOVDQU32         64(CX), Z8
+	PREFETCHT1        64(R11)
 	VPDPBUSD.BCST     16(SI), Z8, Z4
 	VPDPBUSD.BCST     20(SI), Z8, Z5
 	VPDPBUSD.BCST     24(SI), Z8, Z6
 	VPDPBUSD.BCST     28(SI), Z8, Z7
 	VMOVDQU32         128(CX), Z8
+	PREFETCHT1        128(R11)
 	VPDPBUSD.BCST     32(SI), Z8, Z4
 	VPDPBUSD.BCST     36(SI), Z8, Z5
 	VPDPBUSD.BCST     40(SI), Z8, Z6
 	VPDPBUSD.BCST     44(SI), Z8, Z7
 	VMOVDQU32         192(CX), Z8
+	PREFETCHT1        192(R11)
 	VPDPBUSD.BCST     48(SI), Z8, Z4
 	VPDPBUSD.BCST     52(SI), Z8, Z5
 	VPDPBUSD.BCST     56(SI), Z8, Z6
@@ -4618,21 +4701,25 @@ unit:
 	VPBROADCASTD      24(R9), Z10
 	VPBROADCASTD      28(R9), Z11
 	VMOVDQU32         256(CX), Z12
+	PREFETCHT1        256(R11)
 	VPDPBUSD.BCST     64(SI), Z12, Z8
 	VPDPBUSD.BCST     68(SI), Z12, Z9
 	VPDPBUSD.BCST     72(SI), Z12, Z10
 	VPDPBUSD.BCST     76(SI), Z12, Z11
 	VMOVDQU32         320(CX), Z12
+	PREFETCHT1        320(R11)
 	VPDPBUSD.BCST     80(SI), Z12, Z8
 	VPDPBUSD.BCST     84(SI), Z12, Z9
 	VPDPBUSD.BCST     88(SI), Z12, Z10
 	VPDPBUSD.BCST     92(SI), Z12, Z11
 	VMOVDQU32         384(CX), Z12
+	PREFETCHT1        384(R11)
 	VPDPBUSD.BCST     96(SI), Z12, Z8
 	VPDPBUSD.BCST     100(SI), Z12, Z9
 	VPDPBUSD.BCST     104(SI), Z12, Z10
 	VPDPBUSD.BCST     108(SI), Z12, Z11
 	VMOVDQU32         448(CX), Z12
+	PREFETCHT1        448(R11)
 	VPDPBUSD.BCST     112(SI), Z12, Z8
 	VPDPBUSD.BCST     116(SI), Z12, Z9
 	VPDPBUSD.BCST     120(SI), Z12, Z10
@@ -4662,6 +4749,7 @@ unit:
 	VFNMADD231PS.BCST 28(R8), Z4, Z3
 	ADDQ              $0x00000080, BX
 	ADDQ              $0x00000020, R8
+	ADDQ              R12, R11
 	ADDQ              $0x00000200, CX
 	ADDQ              $0x00000080, DX
 	ADDQ              $0x00000080, SI
@@ -4927,9 +5015,9 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r2g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
-// Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·product512r2g32(SB), NOSPLIT, $0-72
+// func product512r2g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·product512r2g32(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
 	MOVQ    codes+8(FP), CX
 	MOVQ    scales+16(FP), DX
@@ -4941,6 +5029,8 @@ TEXT ·product512r2g32(SB), NOSPLIT, $0-72
 	MOVQ    units+64(FP), R8
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
+	MOVQ    ahead+72(FP), R9
+	MOVQ    step+80(FP), R10
 
 unit:
 	VPBROADCASTD     (DI), Z2
@@ -4948,27 +5038,35 @@ unit:
 	VPBROADCASTD     4(DI), Z3
 	VPXORD           Z5, Z5, Z5
 	VMOVDQU32        (CX), Z6
+	PREFETCHT1       (R9)
 	VPDPBUSD.BCST    (BX), Z6, Z2
 	VPDPBUSD.BCST    4(BX), Z6, Z3
 	VMOVDQU32        64(CX), Z6
+	PREFETCHT1       64(R9)
 	VPDPBUSD.BCST    8(BX), Z6, Z4
 	VPDPBUSD.BCST    12(BX), Z6, Z5
 	VMOVDQU32        128(CX), Z6
+	PREFETCHT1       128(R9)
 	VPDPBUSD.BCST    16(BX), Z6, Z2
 	VPDPBUSD.BCST    20(BX), Z6, Z3
 	VMOVDQU32        192(CX), Z6
+	PREFETCHT1       192(R9)
 	VPDPBUSD.BCST    24(BX), Z6, Z4
 	VPDPBUSD.BCST    28(BX), Z6, Z5
 	VMOVDQU32        256(CX), Z6
+	PREFETCHT1       256(R9)
 	VPDPBUSD.BCST    32(BX), Z6, Z2
 	VPDPBUSD.BCST    36(BX), Z6, Z3
 	VMOVDQU32        320(CX), Z6
+	PREFETCHT1       320(R9)
 	VPDPBUSD.BCST    40(BX), Z6, Z4
 	VPDPBUSD.BCST    44(BX), Z6, Z5
 	VMOVDQU32        384(CX), Z6
+	PREFETCHT1       384(R9)
 	VPDPBUSD.BCST    48(BX), Z6, Z2
 	VPDPBUSD.BCST    52(BX), Z6, Z3
 	VMOVDQU32        448(CX), Z6
+	PREFETCHT1       448(R9)
 	VPDPBUSD.BCST    56(BX), Z6, Z4
 	VPDPBUSD.BCST    60(BX), Z6, Z5
 	VPADDD           Z4, Z2, Z2
@@ -4980,6 +5078,7 @@ unit:
 	VMULPS           Z3, Z6, Z3
 	VFMADD231PS.BCST (SI), Z2, Z0
 	VFMADD231PS.BCST 4(SI), Z3, Z1
+	ADDQ             R10, R9
 	ADDQ             $0x00000200, CX
 	ADDQ             $0x00000040, DX
 	ADDQ             $0x00000040, BX
@@ -5125,9 +5224,9 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r2g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
-// Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·product512r2g32m(SB), NOSPLIT, $0-72
+// func product512r2g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·product512r2g32m(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
 	MOVQ    codes+8(FP), CX
 	MOVQ    scales+16(FP), DX
@@ -5139,6 +5238,8 @@ TEXT ·product512r2g32m(SB), NOSPLIT, $0-72
 	MOVQ    units+64(FP), R10
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
+	MOVQ    ahead+72(FP), R11
+	MOVQ    step+80(FP), R12
 
 unit:
 	VPBROADCASTD      (R9), Z2
@@ -5146,27 +5247,35 @@ unit:
 	VPBROADCASTD      4(R9), Z3
 	VPXORD            Z5, Z5, Z5
 	VMOVDQU32         (CX), Z6
+	PREFETCHT1        (R11)
 	VPDPBUSD.BCST     (SI), Z6, Z2
 	VPDPBUSD.BCST     4(SI), Z6, Z3
 	VMOVDQU32         64(CX), Z6
+	PREFETCHT1        64(R11)
 	VPDPBUSD.BCST     8(SI), Z6, Z4
 	VPDPBUSD.BCST     12(SI), Z6, Z5
 	VMOVDQU32         128(CX), Z6
+	PREFETCHT1        128(R11)
 	VPDPBUSD.BCST     16(SI), Z6, Z2
 	VPDPBUSD.BCST     20(SI), Z6, Z3
 	VMOVDQU32         192(CX), Z6
+	PREFETCHT1        192(R11)
 	VPDPBUSD.BCST     24(SI), Z6, Z4
 	VPDPBUSD.BCST     28(SI), Z6, Z5
 	VMOVDQU32         256(CX), Z6
+	PREFETCHT1        256(R11)
 	VPDPBUSD.BCST     32(SI), Z6, Z2
 	VPDPBUSD.BCST     36(SI), Z6, Z3
 	VMOVDQU32         320(CX), Z6
+	PREFETCHT1        320(R11)
 	VPDPBUSD.BCST     40(SI), Z6, Z4
 	VPDPBUSD.BCST     44(SI), Z6, Z5
 	VMOVDQU32         384(CX), Z6
+	PREFETCHT1        384(R11)
 	VPDPBUSD.BCST     48(SI), Z6, Z2
 	VPDPBUSD.BCST     52(SI), Z6, Z3
 	VMOVDQU32         448(CX), Z6
+	PREFETCHT1        448(R11)
 	VPDPBUSD.BCST     56(SI), Z6, Z4
 	VPDPBUSD.BCST     60(SI), Z6, Z5
 	VPADDD            Z4, Z2, Z2
@@ -5183,6 +5292,7 @@ unit:
 	VFNMADD231PS.BCST 4(R8), Z2, Z1
 	ADDQ              $0x00000040, BX
 	ADDQ              $0x00000008, R8
+	ADDQ              R12, R11
 	ADDQ              $0x00000200, CX
 	ADDQ              $0x00000040, DX
 	ADDQ              $0x00000040, SI
@@ -5334,9 +5444,9 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r2g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
-// Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·product512r2g16(SB), NOSPLIT, $0-72
+// func product512r2g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·product512r2g16(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
 	MOVQ    codes+8(FP), CX
 	MOVQ    scales+16(FP), DX
@@ -5348,6 +5458,8 @@ TEXT ·product512r2g16(SB), NOSPLIT, $0-72
 	MOVQ    units+64(FP), R8
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
+	MOVQ    ahead+72(FP), R9
+	MOVQ    step+80(FP), R10
 
 unit:
 	VPBROADCASTD     (DI), Z2
@@ -5355,15 +5467,19 @@ unit:
 	VPBROADCASTD     4(DI), Z3
 	VPXORD           Z5, Z5, Z5
 	VMOVDQU32        (CX), Z6
+	PREFETCHT1       (R9)
 	VPDPBUSD.BCST    (BX), Z6, Z2
 	VPDPBUSD.BCST    4(BX), Z6, Z3
 	VMOVDQU32        64(CX), Z6
+	PREFETCHT1       64(R9)
 	VPDPBUSD.BCST    8(BX), Z6, Z4
 	VPDPBUSD.BCST    12(BX), Z6, Z5
 	VMOVDQU32        128(CX), Z6
+	PREFETCHT1       128(R9)
 	VPDPBUSD.BCST    16(BX), Z6, Z2
 	VPDPBUSD.BCST    20(BX), Z6, Z3
 	VMOVDQU32        192(CX), Z6
+	PREFETCHT1       192(R9)
 	VPDPBUSD.BCST    24(BX), Z6, Z4
 	VPDPBUSD.BCST    28(BX), Z6, Z5
 	VPADDD           Z4, Z2, Z2
@@ -5378,15 +5494,19 @@ unit:
 	VPBROADCASTD     12(DI), Z8
 	VPXORD           Z9, Z9, Z9
 	VMOVDQU32        256(CX), Z10
+	PREFETCHT1       256(R9)
 	VPDPBUSD.BCST    32(BX), Z10, Z6
 	VPDPBUSD.BCST    36(BX), Z10, Z8
 	VMOVDQU32        320(CX), Z10
+	PREFETCHT1       320(R9)
 	VPDPBUSD.BCST    40(BX), Z10, Z7
 	VPDPBUSD.BCST    44(BX), Z10, Z9
 	VMOVDQU32        384(CX), Z10
+	PREFETCHT1       384(R9)
 	VPDPBUSD.BCST    48(BX), Z10, Z6
 	VPDPBUSD.BCST    52(BX), Z10, Z8
 	VMOVDQU32        448(CX), Z10
+	PREFETCHT1       448(R9)
 	VPDPBUSD.BCST    56(BX), Z10, Z7
 	VPDPBUSD.BCST    60(BX), Z10, Z9
 	VPADDD           Z7, Z6, Z6
@@ -5398,6 +5518,7 @@ unit:
 	VFMADD231PS      Z8, Z10, Z3
 	VFMADD231PS.BCST (SI), Z2, Z0
 	VFMADD231PS.BCST 4(SI), Z3, Z1
+	ADDQ             R10, R9
 	ADDQ             $0x00000200, CX
 	ADDQ             $0x00000080, DX
 	ADDQ             $0x00000040, BX
@@ -5547,9 +5668,9 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r2g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
-// Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·product512r2g16m(SB), NOSPLIT, $0-72
+// func product512r2g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·product512r2g16m(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
 	MOVQ    codes+8(FP), CX
 	MOVQ    scales+16(FP), DX
@@ -5561,6 +5682,8 @@ TEXT ·product512r2g16m(SB), NOSPLIT, $0-72
 	MOVQ    units+64(FP), R10
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
+	MOVQ    ahead+72(FP), R11
+	MOVQ    step+80(FP), R12
 
 unit:
 	VPBROADCASTD      (R9), Z2
@@ -5568,15 +5691,19 @@ unit:
 	VPBROADCASTD      4(R9), Z3
 	VPXORD            Z5, Z5, Z5
 	VMOVDQU32         (CX), Z6
+	PREFETCHT1        (R11)
 	VPDPBUSD.BCST     (SI), Z6, Z2
 	VPDPBUSD.BCST     4(SI), Z6, Z3
 	VMOVDQU32         64(CX), Z6
+	PREFETCHT1        64(R11)
 	VPDPBUSD.BCST     8(SI), Z6, Z4
 	VPDPBUSD.BCST     12(SI), Z6, Z5
 	VMOVDQU32         128(CX), Z6
+	PREFETCHT1        128(R11)
 	VPDPBUSD.BCST     16(SI), Z6, Z2
 	VPDPBUSD.BCST     20(SI), Z6, Z3
 	VMOVDQU32         192(CX), Z6
+	PREFETCHT1        192(R11)
 	VPDPBUSD.BCST     24(SI), Z6, Z4
 	VPDPBUSD.BCST     28(SI), Z6, Z5
 	VPADDD            Z4, Z2, Z2
@@ -5591,15 +5718,19 @@ unit:
 	VPBROADCASTD      12(R9), Z8
 	VPXORD            Z9, Z9, Z9
 	VMOVDQU32         256(CX), Z10
+	PREFETCHT1        256(R11)
 	VPDPBUSD.BCST     32(SI), Z10, Z6
 	VPDPBUSD.BCST     36(SI), Z10, Z8
 	VMOVDQU32         320(CX), Z10
+	PREFETCHT1        320(R11)
 	VPDPBUSD.BCST     40(SI), Z10, Z7
 	VPDPBUSD.BCST     44(SI), Z10, Z9
 	VMOVDQU32         384(CX), Z10
+	PREFETCHT1        384(R11)
 	VPDPBUSD.BCST     48(SI), Z10, Z6
 	VPDPBUSD.BCST     52(SI), Z10, Z8
 	VMOVDQU32         448(CX), Z10
+	PREFETCHT1        448(R11)
 	VPDPBUSD.BCST     56(SI), Z10, Z7
 	VPDPBUSD.BCST     60(SI), Z10, Z9
 	VPADDD            Z7, Z6, Z6
@@ -5619,6 +5750,7 @@ unit:
 	VFNMADD231PS.BCST 12(R8), Z2, Z1
 	ADDQ              $0x00000080, BX
 	ADDQ              $0x00000010, R8
+	ADDQ              R12, R11
 	ADDQ              $0x00000200, CX
 	ADDQ              $0x00000080, DX
 	ADDQ              $0x00000040, SI
@@ -5778,9 +5910,9 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r1g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
-// Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·product512r1g32(SB), NOSPLIT, $0-72
+// func product512r1g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·product512r1g32(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
 	MOVQ    codes+8(FP), CX
 	MOVQ    scales+16(FP), DX
@@ -5791,6 +5923,8 @@ TEXT ·product512r1g32(SB), NOSPLIT, $0-72
 	MOVQ    biases+56(FP), DI
 	MOVQ    units+64(FP), R8
 	VMOVUPS (AX), Z0
+	MOVQ    ahead+72(FP), R9
+	MOVQ    step+80(FP), R10
 
 unit:
 	VPBROADCASTD     (DI), Z1
@@ -5798,20 +5932,28 @@ unit:
 	VPXORD           Z3, Z3, Z3
 	VPXORD           Z4, Z4, Z4
 	VMOVDQU32        (CX), Z5
+	PREFETCHT1       (R9)
 	VPDPBUSD.BCST    (BX), Z5, Z1
 	VMOVDQU32        64(CX), Z5
+	PREFETCHT1       64(R9)
 	VPDPBUSD.BCST    4(BX), Z5, Z2
 	VMOVDQU32        128(CX), Z5
+	PREFETCHT1       128(R9)
 	VPDPBUSD.BCST    8(BX), Z5, Z3
 	VMOVDQU32        192(CX), Z5
+	PREFETCHT1       192(R9)
 	VPDPBUSD.BCST    12(BX), Z5, Z4
 	VMOVDQU32        256(CX), Z5
+	PREFETCHT1       256(R9)
 	VPDPBUSD.BCST    16(BX), Z5, Z1
 	VMOVDQU32        320(CX), Z5
+	PREFETCHT1       320(R9)
 	VPDPBUSD.BCST    20(BX), Z5, Z2
 	VMOVDQU32        384(CX), Z5
+	PREFETCHT1       384(R9)
 	VPDPBUSD.BCST    24(BX), Z5, Z3
 	VMOVDQU32        448(CX), Z5
+	PREFETCHT1       448(R9)
 	VPDPBUSD.BCST    28(BX), Z5, Z4
 	VPADDD           Z3, Z1, Z1
 	VPADDD           Z4, Z2, Z2
@@ -5820,6 +5962,7 @@ unit:
 	VCVTDQ2PS        Z1, Z1
 	VMULPS           Z1, Z5, Z1
 	VFMADD231PS.BCST (SI), Z1, Z0
+	ADDQ             R10, R9
 	ADDQ             $0x00000200, CX
 	ADDQ             $0x00000040, DX
 	ADDQ             $0x00000020, BX
@@ -5918,9 +6061,9 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r1g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
-// Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·product512r1g32m(SB), NOSPLIT, $0-72
+// func product512r1g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·product512r1g32m(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
 	MOVQ    codes+8(FP), CX
 	MOVQ    scales+16(FP), DX
@@ -5931,6 +6074,8 @@ TEXT ·product512r1g32m(SB), NOSPLIT, $0-72
 	MOVQ    biases+56(FP), R9
 	MOVQ    units+64(FP), R10
 	VMOVUPS (AX), Z0
+	MOVQ    ahead+72(FP), R11
+	MOVQ    step+80(FP), R12
 
 unit:
 	VPBROADCASTD      (R9), Z1
@@ -5938,20 +6083,28 @@ unit:
 	VPXORD            Z3, Z3, Z3
 	VPXORD            Z4, Z4, Z4
 	VMOVDQU32         (CX), Z5
+	PREFETCHT1        (R11)
 	VPDPBUSD.BCST     (SI), Z5, Z1
 	VMOVDQU32         64(CX), Z5
+	PREFETCHT1        64(R11)
 	VPDPBUSD.BCST     4(SI), Z5, Z2
 	VMOVDQU32         128(CX), Z5
+	PREFETCHT1        128(R11)
 	VPDPBUSD.BCST     8(SI), Z5, Z3
 	VMOVDQU32         192(CX), Z5
+	PREFETCHT1        192(R11)
 	VPDPBUSD.BCST     12(SI), Z5, Z4
 	VMOVDQU32         256(CX), Z5
+	PREFETCHT1        256(R11)
 	VPDPBUSD.BCST     16(SI), Z5, Z1
 	VMOVDQU32         320(CX), Z5
+	PREFETCHT1        320(R11)
 	VPDPBUSD.BCST     20(SI), Z5, Z2
 	VMOVDQU32         384(CX), Z5
+	PREFETCHT1        384(R11)
 	VPDPBUSD.BCST     24(SI), Z5, Z3
 	VMOVDQU32         448(CX), Z5
+	PREFETCHT1        448(R11)
 	VPDPBUSD.BCST     28(SI), Z5, Z4
 	VPADDD            Z3, Z1, Z1
 	VPADDD            Z4, Z2, Z2
@@ -5964,6 +6117,7 @@ unit:
 	VFNMADD231PS.BCST (R8), Z1, Z0
 	ADDQ              $0x00000040, BX
 	ADDQ              $0x00000004, R8
+	ADDQ              R12, R11
 	ADDQ              $0x00000200, CX
 	ADDQ              $0x00000040, DX
 	ADDQ              $0x00000020, SI
@@ -6066,9 +6220,9 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r1g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
-// Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·product512r1g16(SB), NOSPLIT, $0-72
+// func product512r1g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·product512r1g16(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
 	MOVQ    codes+8(FP), CX
 	MOVQ    scales+16(FP), DX
@@ -6079,6 +6233,8 @@ TEXT ·product512r1g16(SB), NOSPLIT, $0-72
 	MOVQ    biases+56(FP), DI
 	MOVQ    units+64(FP), R8
 	VMOVUPS (AX), Z0
+	MOVQ    ahead+72(FP), R9
+	MOVQ    step+80(FP), R10
 
 unit:
 	VPBROADCASTD     (DI), Z1
@@ -6086,12 +6242,16 @@ unit:
 	VPXORD           Z3, Z3, Z3
 	VPXORD           Z4, Z4, Z4
 	VMOVDQU32        (CX), Z5
+	PREFETCHT1       (R9)
 	VPDPBUSD.BCST    (BX), Z5, Z1
 	VMOVDQU32        64(CX), Z5
+	PREFETCHT1       64(R9)
 	VPDPBUSD.BCST    4(BX), Z5, Z2
 	VMOVDQU32        128(CX), Z5
+	PREFETCHT1       128(R9)
 	VPDPBUSD.BCST    8(BX), Z5, Z3
 	VMOVDQU32        192(CX), Z5
+	PREFETCHT1       192(R9)
 	VPDPBUSD.BCST    12(BX), Z5, Z4
 	VPADDD           Z3, Z1, Z1
 	VPADDD           Z4, Z2, Z2
@@ -6104,12 +6264,16 @@ unit:
 	VPXORD           Z7, Z7, Z7
 	VPXORD           Z8, Z8, Z8
 	VMOVDQU32        256(CX), Z9
+	PREFETCHT1       256(R9)
 	VPDPBUSD.BCST    16(BX), Z9, Z5
 	VMOVDQU32        320(CX), Z9
+	PREFETCHT1       320(R9)
 	VPDPBUSD.BCST    20(BX), Z9, Z6
 	VMOVDQU32        384(CX), Z9
+	PREFETCHT1       384(R9)
 	VPDPBUSD.BCST    24(BX), Z9, Z7
 	VMOVDQU32        448(CX), Z9
+	PREFETCHT1       448(R9)
 	VPDPBUSD.BCST    28(BX), Z9, Z8
 	VPADDD           Z7, Z5, Z5
 	VPADDD           Z8, Z6, Z6
@@ -6118,6 +6282,7 @@ unit:
 	VCVTDQ2PS        Z5, Z5
 	VFMADD231PS      Z5, Z9, Z1
 	VFMADD231PS.BCST (SI), Z1, Z0
+	ADDQ             R10, R9
 	ADDQ             $0x00000200, CX
 	ADDQ             $0x00000080, DX
 	ADDQ             $0x00000020, BX
@@ -6218,9 +6383,9 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r1g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
-// Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·product512r1g16m(SB), NOSPLIT, $0-72
+// func product512r1g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·product512r1g16m(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
 	MOVQ    codes+8(FP), CX
 	MOVQ    scales+16(FP), DX
@@ -6231,6 +6396,8 @@ TEXT ·product512r1g16m(SB), NOSPLIT, $0-72
 	MOVQ    biases+56(FP), R9
 	MOVQ    units+64(FP), R10
 	VMOVUPS (AX), Z0
+	MOVQ    ahead+72(FP), R11
+	MOVQ    step+80(FP), R12
 
 unit:
 	VPBROADCASTD      (R9), Z1
@@ -6238,12 +6405,16 @@ unit:
 	VPXORD            Z3, Z3, Z3
 	VPXORD            Z4, Z4, Z4
 	VMOVDQU32         (CX), Z5
+	PREFETCHT1        (R11)
 	VPDPBUSD.BCST     (SI), Z5, Z1
 	VMOVDQU32         64(CX), Z5
+	PREFETCHT1        64(R11)
 	VPDPBUSD.BCST     4(SI), Z5, Z2
 	VMOVDQU32         128(CX), Z5
+	PREFETCHT1        128(R11)
 	VPDPBUSD.BCST     8(SI), Z5, Z3
 	VMOVDQU32         192(CX), Z5
+	PREFETCHT1        192(R11)
 	VPDPBUSD.BCST     12(SI), Z5, Z4
 	VPADDD            Z3, Z1, Z1
 	VPADDD            Z4, Z2, Z2
@@ -6256,12 +6427,16 @@ unit:
 	VPXORD            Z7, Z7, Z7
 	VPXORD            Z8, Z8, Z8
 	VMOVDQU32         256(CX), Z9
+	PREFETCHT1        256(R11)
 	VPDPBUSD.BCST     16(SI), Z9, Z5
 	VMOVDQU32         320(CX), Z9
+	PREFETCHT1        320(R11)
 	VPDPBUSD.BCST     20(SI), Z9, Z6
 	VMOVDQU32         384(CX), Z9
+	PREFETCHT1        384(R11)
 	VPDPBUSD.BCST     24(SI), Z9, Z7
 	VMOVDQU32         448(CX), Z9
+	PREFETCHT1        448(R11)
 	VPDPBUSD.BCST     28(SI), Z9, Z8
 	VPADDD            Z7, Z5, Z5
 	VPADDD            Z8, Z6, Z6
@@ -6276,6 +6451,7 @@ unit:
 	VFNMADD231PS.BCST 4(R8), Z1, Z0
 	ADDQ              $0x00000080, BX
 	ADDQ              $0x00000008, R8
+	ADDQ              R12, R11
 	ADDQ              $0x00000200, CX
 	ADDQ              $0x00000080, DX
 	ADDQ              $0x00000020, SI

@@ -63,10 +63,10 @@ type productTask struct {
 }
 
 // grain is the number of tiles of a part: enough that taking it costs nothing beside it, few enough that the workers end
-// together.
+// together. It is some microseconds: what comes first of a run was not fetched before.
 func (t *productTask) grain(tiles int) int {
 	work := t.all[0].m.cols * (1 + t.all[0].in.rows/4) // of a tile
-	return max(1, min(tiles/(4*t.b.pool.workers), 16384/max(1, work)))
+	return max(1, min(tiles/(4*t.b.pool.workers), 16384/work))
 }
 
 func (t *productTask) run(w, first, last int) {

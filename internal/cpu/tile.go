@@ -22,6 +22,9 @@ type tile struct {
 	codes  []byte
 	scales []float32
 	mins   []float32
+
+	ahead *byte // what is multiplied next, and how much of it for a unit
+	step  int
 }
 
 // shape makes room for units of lanes rows.

@@ -33,7 +33,10 @@ func productKernels() {
 	}
 }
 
-const productSignature = "func(acc *float32, codes *byte, scales, mins *float32, x *int8, dx, sums *float32, biases *int32, units int)"
+const (
+	productSignature = "func(acc *float32, codes *byte, scales, mins *float32, x *int8, dx, sums *float32, biases *int32, units int)"
+	fetchSignature   = "func(acc *float32, codes *byte, scales, mins *float32, x *int8, dx, sums *float32, biases *int32, units int, ahead *byte, step int)"
+)
 
 func productName(level string, rows, group int, minima bool) string {
 	name := fmt.Sprintf("product%sr%dg%d", level, rows, group)
@@ -46,9 +49,11 @@ func productName(level string, rows, group int, minima bool) string {
 // product512 is the product of 16 rows of weights. For each unit, with i the exact sums of a group:
 //
 //	v = i ws, or for two groups a unit i0 ws0 + i1 ws1;  acc += dx v;  acc -= m s for each group
+//
+// Beside every four columns it fetches a line, eight a unit; the next unit's begin step bytes on.
 func product512(rows, group int, minima bool) {
-	TEXT(productName("512", rows, group, minima), NOSPLIT, productSignature)
-	Doc(fmt.Sprintf("The product of 16 rows of weights in groups of %d by %d of activations.", group, rows))
+	TEXT(productName("512", rows, group, minima), NOSPLIT, fetchSignature)
+	Doc(fmt.Sprintf("The product of 16 rows of weights in groups of %d by %d of activations. Units fetch what is ahead.", group, rows))
 	acc, codes, scales, mins := pointer("acc"), pointer("codes"), pointer("scales"), pointer("mins")
 	x, dx, sums, biases, units := pointer("x"), pointer("dx"), pointer("sums"), pointer("biases"), pointer("units")
 	groups, chains := 32/group, max(1, 4/rows)
@@ -57,10 +62,11 @@ func product512(rows, group int, minima bool) {
 	for r := range f {
 		VMOVUPS(at(acc, 64*r), f[r])
 	}
+	ahead, step := pointer("ahead"), pointer("step")
 	Label("unit")
 	v := zmms(rows)
 	for g := range groups {
-		sum := productInts(rows, group/4, g, chains, codes, x, biases)
+		sum := productInts(rows, group/4, g, chains, codes, x, biases, ahead)
 		scale := ZMM()
 		VMOVUPS(at(scales, 64*g), scale)
 		for r := range rows {
@@ -86,6 +92,7 @@ func product512(rows, group int, minima bool) {
 		add(64*groups, mins)
 		add(4*groups*rows, sums)
 	}
+	ADDQ(step, ahead)
 	add(8*64, codes)
 	add(64*groups, scales)
 	add(32*rows, x)
@@ -102,7 +109,7 @@ func product512(rows, group int, minima bool) {
 
 // productInts sums the products of one group: n dwords of codes. Few rows are summed in several chains, so that one need
 // not wait for another.
-func productInts(rows, n, g, chains int, codes, x, biases reg.Register) []reg.VecVirtual {
+func productInts(rows, n, g, chains int, codes, x, biases, ahead reg.Register) []reg.VecVirtual {
 	sums := make([][]reg.VecVirtual, rows)
 	for r := range sums {
 		sums[r] = zmms(chains)
@@ -115,6 +122,7 @@ func productInts(rows, n, g, chains int, codes, x, biases reg.Register) []reg.Ve
 		w := ZMM()
 		at0 := g*n + d
 		VMOVDQU32(at(codes, 64*at0), w)
+		PREFETCHT1(at(ahead, 64*at0))
 		for r := range rows {
 			dot(at(x, 4*(at0*rows+r)), w, sums[r][d%chains])
 		}
