@@ -39,7 +39,7 @@ func NewProposer(d *model.Draft, source model.DraftSource, w Walk) (Proposer, er
 		return nil, err
 	}
 	return &drafter{
-		draft: d, selector: selector, mask: source.Sizes.Mask, lookAhead: w == LookAheadWalk,
+		draft: d, selector: newSelector(selector, candidates), mask: source.Sizes.Mask, lookAhead: w == LookAheadWalk,
 		lattice: oracle.NewLattice(oracle.Proposals, candidates),
 		block:   model.Pass{Kind: model.DraftPass},
 	}, nil
@@ -50,7 +50,7 @@ const candidates = 16
 
 type drafter struct {
 	draft     *model.Draft
-	selector  oracle.Selector
+	selector  *selector
 	mask      int32
 	lookAhead bool
 
@@ -69,24 +69,25 @@ func (d *drafter) Propose(lanes []DraftLane) error {
 		return err
 	}
 	for i := range lanes {
-		l := &lanes[i]
-		for j := range oracle.Proposals {
-			row := i*oracle.Proposals + j
-			d.logits = widen(d.logits, d.draft.Logits(row))
-			d.state = widen(d.state, d.draft.State(row))
-			d.lattice.Fill(&d.selector, j, l.Anchor, d.logits, d.state)
-		}
-		switch {
-		case l.Temperature > 0:
-			*l.Walk = d.lattice.Sample(l.Temperature, l.Uniforms[oracle.DrawProposal:])
-			*l.Candidates = append((*l.Candidates)[:0], d.lattice.Tokens...)
-		case d.lookAhead:
-			*l.Walk, _ = d.lattice.LookAhead()
-		default:
-			*l.Walk = d.lattice.Greedy()
+		l, first := &lanes[i], i*oracle.Proposals
+		if d.lookAhead && l.Temperature == 0 {
+			*l.Walk = d.ahead(l.Anchor, first)
+		} else {
+			d.selector.walk(l, d.draft, first)
 		}
 	}
 	return nil
+}
+
+// ahead is the look-ahead walk, which needs the whole lattice.
+func (d *drafter) ahead(anchor int32, first int) oracle.Walk {
+	for j := range oracle.Proposals {
+		d.logits = widen(d.logits, d.draft.Logits(first+j))
+		d.state = widen(d.state, d.draft.State(first+j))
+		d.lattice.Fill(&d.selector.Selector, j, anchor, d.logits, d.state)
+	}
+	w, _ := d.lattice.LookAhead()
+	return w
 }
 
 // fill makes the block pass: a segment a lane, of the anchor and mask tokens.
