@@ -91,6 +91,10 @@ func quantizeFloats512(p *panel, x []float32, stride int) {
 		f = quantize512g16
 	}
 	units := len(p.scales) / p.rows
+	if p.rows == 8 {
+		quantize512r8(first(p.codes), first(p.scales), first(p.sums), first(p.biases), first(x), 4*stride, units, p.bias, p.group)
+		return
+	}
 	for r := range p.rows {
 		f(first(p.codes[4*r:]), first(p.scales[r:]), first(p.sums[r:]), first(p.biases[r:]), first(x[r*stride:]), units, p.rows,
 			p.bias)

@@ -18,10 +18,11 @@ func quantizeUnit(p *panel, r, u int, x *[unit]float32) {
 	for _, v := range x {
 		most = max(most, math.Float32bits(v)&^(1<<31))
 	}
-	scale := math.Float32frombits(most) / 127
+	largest := math.Float32frombits(most)
+	scale := largest * (1.0 / 127)
 	var inverse float32
 	if scale >= smallestScale {
-		inverse = 1 / scale
+		inverse = 127 / largest
 	} else if scale == scale {
 		scale = 0
 	}

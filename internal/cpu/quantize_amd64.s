@@ -4,6 +4,268 @@
 
 #include "textflag.h"
 
+// func quantize512r8(codes *int8, scales *float32, sums *float32, biases *int32, x *float32, stride int, units int, bias int32, group int)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI
+TEXT ·quantize512r8(SB), NOSPLIT, $32-72
+	MOVQ         codes+0(FP), AX
+	MOVQ         scales+8(FP), CX
+	MOVQ         sums+16(FP), DX
+	MOVQ         biases+24(FP), BX
+	MOVQ         x+32(FP), SI
+	MOVQ         stride+40(FP), DI
+	LEAQ         (DI)(DI*2), R8
+	LEAQ         (SI)(DI*4), R9
+	LEAQ         (R9)(DI*4), R10
+	LEAQ         (R10)(DI*4), R11
+	MOVQ         units+48(FP), R12
+	MOVQ         group+64(FP), R13
+	MOVL         bias+56(FP), R14
+	NEGL         R14
+	VPBROADCASTD R14, Y0
+	VMOVDQU32    quantizeOrder<>+0(SB), Y1
+
+unit:
+	VMOVUPS      (SI), Z2
+	VMOVUPS      64(SI), Z3
+	VPANDD.BCST  dword7fffffff<>+0(SB), Z2, Z5
+	VPANDD.BCST  dword7fffffff<>+0(SB), Z3, Z4
+	VPMAXUD      Z4, Z5, Z5
+	VMOVUPS      (SI)(DI*1), Z4
+	VMOVUPS      64(SI)(DI*1), Z10
+	VPANDD.BCST  dword7fffffff<>+0(SB), Z4, Z12
+	VPANDD.BCST  dword7fffffff<>+0(SB), Z10, Z11
+	VPMAXUD      Z11, Z12, Z12
+	VMOVUPS      (SI)(DI*2), Z11
+	VMOVUPS      64(SI)(DI*2), Z13
+	VPANDD.BCST  dword7fffffff<>+0(SB), Z11, Z15
+	VPANDD.BCST  dword7fffffff<>+0(SB), Z13, Z14
+	VPMAXUD      Z14, Z15, Z15
+	VMOVUPS      (SI)(R8*1), Z14
+	VMOVUPS      64(SI)(R8*1), Z16
+	VPANDD.BCST  dword7fffffff<>+0(SB), Z14, Z18
+	VPANDD.BCST  dword7fffffff<>+0(SB), Z16, Z17
+	VPMAXUD      Z17, Z18, Z18
+	VMOVUPS      (R9), Z17
+	VMOVUPS      64(R9), Z19
+	VPANDD.BCST  dword7fffffff<>+0(SB), Z17, Z21
+	VPANDD.BCST  dword7fffffff<>+0(SB), Z19, Z20
+	VPMAXUD      Z20, Z21, Z21
+	VMOVUPS      (R9)(DI*1), Z20
+	VMOVUPS      64(R9)(DI*1), Z22
+	VPANDD.BCST  dword7fffffff<>+0(SB), Z20, Z24
+	VPANDD.BCST  dword7fffffff<>+0(SB), Z22, Z23
+	VPMAXUD      Z23, Z24, Z24
+	VMOVUPS      (R9)(DI*2), Z23
+	VMOVUPS      64(R9)(DI*2), Z25
+	VPANDD.BCST  dword7fffffff<>+0(SB), Z23, Z27
+	VPANDD.BCST  dword7fffffff<>+0(SB), Z25, Z26
+	VPMAXUD      Z26, Z27, Z27
+	VMOVUPS      (R9)(R8*1), Z26
+	VMOVUPS      64(R9)(R8*1), Z28
+	VPANDD.BCST  dword7fffffff<>+0(SB), Z26, Z30
+	VPANDD.BCST  dword7fffffff<>+0(SB), Z28, Z29
+	VPMAXUD      Z29, Z30, Z30
+	VSHUFI64X2   $0x44, Z12, Z5, Z29
+	VSHUFI64X2   $0xee, Z12, Z5, Z5
+	VPMAXUD      Z5, Z29, Z29
+	VSHUFI64X2   $0x44, Z18, Z15, Z5
+	VSHUFI64X2   $0xee, Z18, Z15, Z12
+	VPMAXUD      Z12, Z5, Z5
+	VSHUFI64X2   $0x44, Z24, Z21, Z12
+	VSHUFI64X2   $0xee, Z24, Z21, Z15
+	VPMAXUD      Z15, Z12, Z12
+	VSHUFI64X2   $0x44, Z30, Z27, Z15
+	VSHUFI64X2   $0xee, Z30, Z27, Z18
+	VPMAXUD      Z18, Z15, Z15
+	VSHUFI64X2   $0x88, Z5, Z29, Z18
+	VSHUFI64X2   $0xdd, Z5, Z29, Z5
+	VPMAXUD      Z5, Z18, Z18
+	VSHUFI64X2   $0x88, Z15, Z12, Z5
+	VSHUFI64X2   $0xdd, Z15, Z12, Z12
+	VPMAXUD      Z12, Z5, Z5
+	VPUNPCKLDQ   Z5, Z18, Z12
+	VPUNPCKHDQ   Z5, Z18, Z5
+	VPMAXUD      Z5, Z12, Z12
+	VPSHUFD      $0x4e, Z12, Z5
+	VPMAXUD      Z5, Z12, Z12
+	VPERMD       Z12, Z1, Z5
+	VMULPS.BCST  dword3c010204<>+0(SB), Y5, Y12
+	VCMPPS.BCST  $0x0d, dword00800000<>+0(SB), Y12, K1
+	VCMPPS.BCST  $0x05, dword00800000<>+0(SB), Y12, K2
+	VBROADCASTSS dword42fe0000<>+0(SB), Y15
+	VDIVPS.Z     Y5, Y15, K1, Y15
+	VMOVAPS.Z    Y12, K2, Y12
+	VMOVUPS      Y12, (CX)
+	VMOVUPS      Y15, (SP)
+	VMOVDQU64    quantizeLow<>+0(SB), Z5
+	VMOVDQU64    quantizeHigh<>+0(SB), Z15
+	VPBROADCASTD dword01010101<>+0(SB), Z18
+	VMULPS.BCST  (SP), Z2, Z2
+	VMULPS.BCST  4(SP), Z4, Z4
+	VCVTPS2DQ    Z2, Z2
+	VCVTPS2DQ    Z4, Z4
+	VPACKSSDW    Z4, Z2, Z2
+	VMULPS.BCST  8(SP), Z11, Z11
+	VMULPS.BCST  12(SP), Z14, Z14
+	VCVTPS2DQ    Z11, Z11
+	VCVTPS2DQ    Z14, Z14
+	VPACKSSDW    Z14, Z11, Z4
+	VPACKSSWB    Z4, Z2, Z2
+	VPXORD       Z6, Z6, Z6
+	VPDPBUSD     Z2, Z18, Z6
+	VMULPS.BCST  16(SP), Z17, Z17
+	VMULPS.BCST  20(SP), Z20, Z20
+	VCVTPS2DQ    Z17, Z17
+	VCVTPS2DQ    Z20, Z20
+	VPACKSSDW    Z20, Z17, Z4
+	VMULPS.BCST  24(SP), Z23, Z23
+	VMULPS.BCST  28(SP), Z26, Z26
+	VCVTPS2DQ    Z23, Z23
+	VCVTPS2DQ    Z26, Z26
+	VPACKSSDW    Z26, Z23, Z11
+	VPACKSSWB    Z11, Z4, Z4
+	VPXORD       Z7, Z7, Z7
+	VPDPBUSD     Z4, Z18, Z7
+	VMOVDQA64    Z5, Z11
+	VPERMI2Q     Z4, Z2, Z11
+	VMOVDQU64    Z11, (AX)
+	VMOVDQA64    Z15, Z11
+	VPERMI2Q     Z4, Z2, Z11
+	VMOVDQU64    Z11, 64(AX)
+	VMULPS.BCST  (SP), Z3, Z3
+	VMULPS.BCST  4(SP), Z10, Z10
+	VCVTPS2DQ    Z3, Z3
+	VCVTPS2DQ    Z10, Z10
+	VPACKSSDW    Z10, Z3, Z2
+	VMULPS.BCST  8(SP), Z13, Z13
+	VMULPS.BCST  12(SP), Z16, Z16
+	VCVTPS2DQ    Z13, Z13
+	VCVTPS2DQ    Z16, Z16
+	VPACKSSDW    Z16, Z13, Z3
+	VPACKSSWB    Z3, Z2, Z2
+	VPXORD       Z8, Z8, Z8
+	VPDPBUSD     Z2, Z18, Z8
+	VMULPS.BCST  16(SP), Z19, Z19
+	VMULPS.BCST  20(SP), Z22, Z22
+	VCVTPS2DQ    Z19, Z19
+	VCVTPS2DQ    Z22, Z22
+	VPACKSSDW    Z22, Z19, Z3
+	VMULPS.BCST  24(SP), Z25, Z25
+	VMULPS.BCST  28(SP), Z28, Z28
+	VCVTPS2DQ    Z25, Z25
+	VCVTPS2DQ    Z28, Z28
+	VPACKSSDW    Z28, Z25, Z4
+	VPACKSSWB    Z4, Z3, Z3
+	VPXORD       Z9, Z9, Z9
+	VPDPBUSD     Z3, Z18, Z9
+	VMOVDQA64    Z5, Z4
+	VPERMI2Q     Z3, Z2, Z4
+	VMOVDQU64    Z4, 128(AX)
+	VMOVDQA64    Z15, Z4
+	VPERMI2Q     Z3, Z2, Z4
+	VMOVDQU64    Z4, 192(AX)
+	CMPQ         R13, $0x10
+	JEQ          sixteen
+	VPADDD       Z8, Z6, Z6
+	VPADDD       Z9, Z7, Z7
+	VSHUFI64X2   $0x88, Z7, Z6, Z2
+	VSHUFI64X2   $0xdd, Z7, Z6, Z3
+	VPADDD       Z3, Z2, Z2
+	VSHUFI64X2   $0xb1, Z2, Z2, Z3
+	VPADDD       Z3, Z2, Z2
+	VSHUFI64X2   $0x08, Z2, Z2, Z2
+	VPMULLD      Y0, Y2, Y3
+	VMOVDQU32    Y3, (BX)
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y12, Y2, Y2
+	VMOVUPS      Y2, (DX)
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, BX
+	JMP          next
+
+sixteen:
+	VSHUFI64X2 $0x88, Z7, Z6, Z2
+	VSHUFI64X2 $0xdd, Z7, Z6, Z3
+	VPADDD     Z3, Z2, Z2
+	VSHUFI64X2 $0xb1, Z2, Z2, Z3
+	VPADDD     Z3, Z2, Z2
+	VSHUFI64X2 $0x08, Z2, Z2, Z2
+	VPMULLD    Y0, Y2, Y3
+	VMOVDQU32  Y3, (BX)
+	VCVTDQ2PS  Y2, Y2
+	VMULPS     Y12, Y2, Y2
+	VMOVUPS    Y2, (DX)
+	VSHUFI64X2 $0x88, Z9, Z8, Z2
+	VSHUFI64X2 $0xdd, Z9, Z8, Z3
+	VPADDD     Z3, Z2, Z2
+	VSHUFI64X2 $0xb1, Z2, Z2, Z3
+	VPADDD     Z3, Z2, Z2
+	VSHUFI64X2 $0x08, Z2, Z2, Z2
+	VPMULLD    Y0, Y2, Y3
+	VMOVDQU32  Y3, 32(BX)
+	VCVTDQ2PS  Y2, Y2
+	VMULPS     Y12, Y2, Y2
+	VMOVUPS    Y2, 32(DX)
+	ADDQ       $0x00000040, DX
+	ADDQ       $0x00000040, BX
+
+next:
+	ADDQ $0x00000080, SI
+	ADDQ $0x00000080, R9
+	ADDQ $0x00000080, R10
+	ADDQ $0x00000080, R11
+	ADDQ $0x00000100, AX
+	ADDQ $0x00000020, CX
+	DECQ R12
+	JNZ  unit
+	VZEROUPPER
+	RET
+
+DATA quantizeOrder<>+0(SB)/4, $0x00000000
+DATA quantizeOrder<>+4(SB)/4, $0x00000004
+DATA quantizeOrder<>+8(SB)/4, $0x00000008
+DATA quantizeOrder<>+12(SB)/4, $0x0000000c
+DATA quantizeOrder<>+16(SB)/4, $0x00000001
+DATA quantizeOrder<>+20(SB)/4, $0x00000005
+DATA quantizeOrder<>+24(SB)/4, $0x00000009
+DATA quantizeOrder<>+28(SB)/4, $0x0000000d
+GLOBL quantizeOrder<>(SB), RODATA|NOPTR, $32
+
+DATA dword7fffffff<>+0(SB)/4, $0x7fffffff
+GLOBL dword7fffffff<>(SB), RODATA|NOPTR, $4
+
+DATA dword3c010204<>+0(SB)/4, $0x3c010204
+GLOBL dword3c010204<>(SB), RODATA|NOPTR, $4
+
+DATA dword00800000<>+0(SB)/4, $0x00800000
+GLOBL dword00800000<>(SB), RODATA|NOPTR, $4
+
+DATA dword42fe0000<>+0(SB)/4, $0x42fe0000
+GLOBL dword42fe0000<>(SB), RODATA|NOPTR, $4
+
+DATA quantizeLow<>+0(SB)/8, $0x0000000000000000
+DATA quantizeLow<>+8(SB)/8, $0x0000000000000001
+DATA quantizeLow<>+16(SB)/8, $0x0000000000000008
+DATA quantizeLow<>+24(SB)/8, $0x0000000000000009
+DATA quantizeLow<>+32(SB)/8, $0x0000000000000002
+DATA quantizeLow<>+40(SB)/8, $0x0000000000000003
+DATA quantizeLow<>+48(SB)/8, $0x000000000000000a
+DATA quantizeLow<>+56(SB)/8, $0x000000000000000b
+GLOBL quantizeLow<>(SB), RODATA|NOPTR, $64
+
+DATA quantizeHigh<>+0(SB)/8, $0x0000000000000004
+DATA quantizeHigh<>+8(SB)/8, $0x0000000000000005
+DATA quantizeHigh<>+16(SB)/8, $0x000000000000000c
+DATA quantizeHigh<>+24(SB)/8, $0x000000000000000d
+DATA quantizeHigh<>+32(SB)/8, $0x0000000000000006
+DATA quantizeHigh<>+40(SB)/8, $0x0000000000000007
+DATA quantizeHigh<>+48(SB)/8, $0x000000000000000e
+DATA quantizeHigh<>+56(SB)/8, $0x000000000000000f
+GLOBL quantizeHigh<>(SB), RODATA|NOPTR, $64
+
+DATA dword01010101<>+0(SB)/4, $0x01010101
+GLOBL dword01010101<>(SB), RODATA|NOPTR, $4
+
 // func quantize512g32(codes *int8, scales *float32, sums *float32, biases *int32, x *float32, units int, rows int, bias int32)
 // Requires: AVX, AVX2, AVX512F, AVX512VL
 TEXT ·quantize512g32(SB), NOSPLIT, $0-60
@@ -22,7 +284,7 @@ TEXT ·quantize512g32(SB), NOSPLIT, $0-60
 	VPBROADCASTD R11, Z0
 	MOVL         $0x42fe0000, R11
 	VMOVD        R11, X1
-	MOVL         $0x3f800000, R11
+	MOVL         $0x3c010204, R11
 	VMOVD        R11, X2
 	MOVL         $0x00800000, R11
 	VMOVD        R11, X3
@@ -41,14 +303,14 @@ unit:
 	VPMAXUD       X6, X7, X7
 	VPSHUFD       $0xb1, X7, X6
 	VPMAXUD       X6, X7, X7
-	VDIVSS        X1, X7, X7
-	VCMPSS        $0x0d, X3, X7, K1
-	VCMPSS        $0x05, X3, X7, K2
-	VDIVSS.Z      X7, X2, K1, X6
-	VMOVAPS.Z     X7, K2, X7
-	VMOVSS        X7, (CX)
-	VBROADCASTSS  X6, Z6
-	VMULPS        Z6, Z4, Z4
+	VMULSS        X2, X7, X6
+	VCMPSS        $0x0d, X3, X6, K1
+	VCMPSS        $0x05, X3, X6, K2
+	VDIVSS.Z      X7, X1, K1, X7
+	VMOVAPS.Z     X6, K2, X6
+	VMOVSS        X6, (CX)
+	VBROADCASTSS  X7, Z7
+	VMULPS        Z7, Z4, Z4
 	VCVTPS2DQ     Z4, Z4
 	VPMOVDB       Z4, X8
 	VMOVD         X8, (AX)
@@ -56,13 +318,13 @@ unit:
 	VPEXTRD       $0x02, X8, (AX)(R8*2)
 	VPEXTRD       $0x03, X8, (AX)(R10*1)
 	LEAQ          (AX)(R8*4), AX
-	VMULPS        Z6, Z5, Z5
+	VMULPS        Z7, Z5, Z5
 	VCVTPS2DQ     Z5, Z5
-	VPMOVDB       Z5, X6
-	VMOVD         X6, (AX)
-	VPEXTRD       $0x01, X6, (AX)(R8*1)
-	VPEXTRD       $0x02, X6, (AX)(R8*2)
-	VPEXTRD       $0x03, X6, (AX)(R10*1)
+	VPMOVDB       Z5, X7
+	VMOVD         X7, (AX)
+	VPEXTRD       $0x01, X7, (AX)(R8*1)
+	VPEXTRD       $0x02, X7, (AX)(R8*2)
+	VPEXTRD       $0x03, X7, (AX)(R10*1)
 	LEAQ          (AX)(R8*4), AX
 	VPADDD        Z5, Z4, Z4
 	VEXTRACTI64X4 $0x01, Z4, Y5
@@ -75,7 +337,7 @@ unit:
 	VPADDD        X5, X4, X4
 	VMOVD         X4, R11
 	VCVTDQ2PS     X4, X4
-	VMULSS        X7, X4, X4
+	VMULSS        X6, X4, X4
 	VMOVSS        X4, (DX)
 	IMULL         R9, R11
 	MOVL          R11, (BX)
@@ -106,7 +368,7 @@ TEXT ·quantize512g16(SB), NOSPLIT, $0-60
 	VPBROADCASTD R11, Z0
 	MOVL         $0x42fe0000, R11
 	VMOVD        R11, X1
-	MOVL         $0x3f800000, R11
+	MOVL         $0x3c010204, R11
 	VMOVD        R11, X2
 	MOVL         $0x00800000, R11
 	VMOVD        R11, X3
@@ -125,14 +387,14 @@ unit:
 	VPMAXUD       X6, X7, X7
 	VPSHUFD       $0xb1, X7, X6
 	VPMAXUD       X6, X7, X7
-	VDIVSS        X1, X7, X7
-	VCMPSS        $0x0d, X3, X7, K1
-	VCMPSS        $0x05, X3, X7, K2
-	VDIVSS.Z      X7, X2, K1, X6
-	VMOVAPS.Z     X7, K2, X7
-	VMOVSS        X7, (CX)
-	VBROADCASTSS  X6, Z6
-	VMULPS        Z6, Z4, Z4
+	VMULSS        X2, X7, X6
+	VCMPSS        $0x0d, X3, X6, K1
+	VCMPSS        $0x05, X3, X6, K2
+	VDIVSS.Z      X7, X1, K1, X7
+	VMOVAPS.Z     X6, K2, X6
+	VMOVSS        X6, (CX)
+	VBROADCASTSS  X7, Z7
+	VMULPS        Z7, Z4, Z4
 	VCVTPS2DQ     Z4, Z4
 	VPMOVDB       Z4, X8
 	VMOVD         X8, (AX)
@@ -140,25 +402,25 @@ unit:
 	VPEXTRD       $0x02, X8, (AX)(R8*2)
 	VPEXTRD       $0x03, X8, (AX)(R10*1)
 	LEAQ          (AX)(R8*4), AX
-	VMULPS        Z6, Z5, Z5
+	VMULPS        Z7, Z5, Z5
 	VCVTPS2DQ     Z5, Z5
-	VPMOVDB       Z5, X6
-	VMOVD         X6, (AX)
-	VPEXTRD       $0x01, X6, (AX)(R8*1)
-	VPEXTRD       $0x02, X6, (AX)(R8*2)
-	VPEXTRD       $0x03, X6, (AX)(R10*1)
+	VPMOVDB       Z5, X7
+	VMOVD         X7, (AX)
+	VPEXTRD       $0x01, X7, (AX)(R8*1)
+	VPEXTRD       $0x02, X7, (AX)(R8*2)
+	VPEXTRD       $0x03, X7, (AX)(R10*1)
 	LEAQ          (AX)(R8*4), AX
-	VEXTRACTI64X4 $0x01, Z4, Y6
-	VPADDD        Y4, Y6, Y6
-	VEXTRACTI32X4 $0x01, Y6, X4
-	VPADDD        X6, X4, X4
-	VPSHUFD       $0x4e, X4, X6
-	VPADDD        X6, X4, X4
-	VPSHUFD       $0xb1, X4, X6
-	VPADDD        X6, X4, X4
+	VEXTRACTI64X4 $0x01, Z4, Y7
+	VPADDD        Y4, Y7, Y7
+	VEXTRACTI32X4 $0x01, Y7, X4
+	VPADDD        X7, X4, X4
+	VPSHUFD       $0x4e, X4, X7
+	VPADDD        X7, X4, X4
+	VPSHUFD       $0xb1, X4, X7
+	VPADDD        X7, X4, X4
 	VMOVD         X4, R11
 	VCVTDQ2PS     X4, X4
-	VMULSS        X7, X4, X4
+	VMULSS        X6, X4, X4
 	VMOVSS        X4, (DX)
 	IMULL         R9, R11
 	MOVL          R11, (BX)
@@ -174,7 +436,7 @@ unit:
 	VPADDD        X4, X5, X5
 	VMOVD         X5, R11
 	VCVTDQ2PS     X5, X4
-	VMULSS        X7, X4, X4
+	VMULSS        X6, X4, X4
 	VMOVSS        X4, (DX)
 	IMULL         R9, R11
 	MOVL          R11, (BX)
@@ -203,7 +465,7 @@ TEXT ·quantize256(SB), NOSPLIT, $0-56
 	VPBROADCASTD X0, Y0
 	MOVL         $0x42fe0000, R9
 	VMOVD        R9, X1
-	MOVL         $0x3f800000, R9
+	MOVL         $0x3c010204, R9
 	VMOVD        R9, X2
 	MOVL         $0x00800000, R9
 	VMOVD        R9, X3
@@ -228,15 +490,15 @@ unit:
 	VPMAXUD      X4, X9, X9
 	VPSHUFD      $0xb1, X9, X4
 	VPMAXUD      X4, X9, X9
-	VDIVSS       X1, X9, X9
-	VCMPSS       $0x0d, X3, X9, X4
-	VDIVSS       X9, X2, X10
-	VANDPS       X4, X10, X10
-	VCMPSS       $0x05, X3, X9, X4
-	VANDPS       X4, X9, X9
-	VMOVSS       X9, (CX)
-	VBROADCASTSS X10, Y4
-	VMULPS       Y4, Y5, Y5
+	VMULSS       X2, X9, X4
+	VCMPSS       $0x0d, X3, X4, X10
+	VDIVSS       X9, X1, X9
+	VANDPS       X10, X9, X9
+	VCMPSS       $0x05, X3, X4, X10
+	VANDPS       X10, X4, X4
+	VMOVSS       X4, (CX)
+	VBROADCASTSS X9, Y9
+	VMULPS       Y9, Y5, Y5
 	VCVTPS2DQ    Y5, Y5
 	VEXTRACTI128 $0x01, Y5, X10
 	VPACKSSDW    X10, X5, X10
@@ -244,7 +506,7 @@ unit:
 	VMOVD        X10, (AX)
 	VPEXTRD      $0x01, X10, (AX)(DI*1)
 	LEAQ         (AX)(DI*2), AX
-	VMULPS       Y4, Y6, Y6
+	VMULPS       Y9, Y6, Y6
 	VCVTPS2DQ    Y6, Y6
 	VEXTRACTI128 $0x01, Y6, X10
 	VPACKSSDW    X10, X6, X10
@@ -252,7 +514,7 @@ unit:
 	VMOVD        X10, (AX)
 	VPEXTRD      $0x01, X10, (AX)(DI*1)
 	LEAQ         (AX)(DI*2), AX
-	VMULPS       Y4, Y7, Y7
+	VMULPS       Y9, Y7, Y7
 	VCVTPS2DQ    Y7, Y7
 	VEXTRACTI128 $0x01, Y7, X10
 	VPACKSSDW    X10, X7, X10
@@ -260,51 +522,51 @@ unit:
 	VMOVD        X10, (AX)
 	VPEXTRD      $0x01, X10, (AX)(DI*1)
 	LEAQ         (AX)(DI*2), AX
-	VMULPS       Y4, Y8, Y8
+	VMULPS       Y9, Y8, Y8
 	VCVTPS2DQ    Y8, Y8
-	VEXTRACTI128 $0x01, Y8, X4
-	VPACKSSDW    X4, X8, X4
-	VPACKSSWB    X4, X4, X4
-	VMOVD        X4, (AX)
-	VPEXTRD      $0x01, X4, (AX)(DI*1)
+	VEXTRACTI128 $0x01, Y8, X9
+	VPACKSSDW    X9, X8, X9
+	VPACKSSWB    X9, X9, X9
+	VMOVD        X9, (AX)
+	VPEXTRD      $0x01, X9, (AX)(DI*1)
 	LEAQ         (AX)(DI*2), AX
 	VPADDD       Y6, Y5, Y5
 	VPADDD       Y8, Y7, Y7
 	CMPQ         R8, $0x10
 	JEQ          sixteen
 	VPADDD       Y7, Y5, Y5
-	VEXTRACTI128 $0x01, Y5, X4
-	VPADDD       X5, X4, X4
-	VPSHUFD      $0x4e, X4, X5
-	VPADDD       X5, X4, X4
-	VPSHUFD      $0xb1, X4, X5
-	VPADDD       X5, X4, X4
-	VCVTDQ2PS    X4, X4
-	VMULSS       X9, X4, X4
-	VMOVSS       X4, (DX)
+	VEXTRACTI128 $0x01, Y5, X6
+	VPADDD       X5, X6, X6
+	VPSHUFD      $0x4e, X6, X5
+	VPADDD       X5, X6, X6
+	VPSHUFD      $0xb1, X6, X5
+	VPADDD       X5, X6, X6
+	VCVTDQ2PS    X6, X6
+	VMULSS       X4, X6, X6
+	VMOVSS       X6, (DX)
 	ADDQ         DI, DX
 	JMP          next
 
 sixteen:
-	VEXTRACTI128 $0x01, Y5, X4
-	VPADDD       X5, X4, X4
-	VPSHUFD      $0x4e, X4, X5
-	VPADDD       X5, X4, X4
-	VPSHUFD      $0xb1, X4, X5
-	VPADDD       X5, X4, X4
-	VCVTDQ2PS    X4, X4
-	VMULSS       X9, X4, X4
-	VMOVSS       X4, (DX)
+	VEXTRACTI128 $0x01, Y5, X6
+	VPADDD       X5, X6, X6
+	VPSHUFD      $0x4e, X6, X5
+	VPADDD       X5, X6, X6
+	VPSHUFD      $0xb1, X6, X5
+	VPADDD       X5, X6, X6
+	VCVTDQ2PS    X6, X6
+	VMULSS       X4, X6, X6
+	VMOVSS       X6, (DX)
 	ADDQ         DI, DX
-	VEXTRACTI128 $0x01, Y7, X4
-	VPADDD       X7, X4, X4
-	VPSHUFD      $0x4e, X4, X5
-	VPADDD       X5, X4, X4
-	VPSHUFD      $0xb1, X4, X5
-	VPADDD       X5, X4, X4
-	VCVTDQ2PS    X4, X4
-	VMULSS       X9, X4, X4
-	VMOVSS       X4, (DX)
+	VEXTRACTI128 $0x01, Y7, X5
+	VPADDD       X7, X5, X5
+	VPSHUFD      $0x4e, X5, X6
+	VPADDD       X6, X5, X5
+	VPSHUFD      $0xb1, X5, X6
+	VPADDD       X6, X5, X5
+	VCVTDQ2PS    X5, X5
+	VMULSS       X4, X5, X5
+	VMOVSS       X5, (DX)
 	ADDQ         DI, DX
 
 next:

@@ -4,6 +4,9 @@
 
 package cpu
 
+// Rounds units of the eight rows of a panel.
+func quantize512r8(codes *int8, scales *float32, sums *float32, biases *int32, x *float32, stride int, units int, bias int32, group int)
+
 // Rounds units of a row of a panel for weights in groups of 32.
 func quantize512g32(codes *int8, scales *float32, sums *float32, biases *int32, x *float32, units int, rows int, bias int32)
 

@@ -37,7 +37,7 @@ func (t *tile) shape(f *blockFormat, lanes, units int) {
 	t.units, t.group, t.minima = units, f.group, f.minima
 }
 
-// A panel is rows of activations, rounded: code = rint(x / scale) of a unit's scale = max |x| / 127. The codes of four
+// A panel is rows of activations, rounded: code = rint(x 127 / max |x|) in a unit of scale max |x| / 127. The codes of four
 // columns of all rows lie side by side, then those of the next four; the scales of a unit and the sums of a group too.
 type panel struct {
 	first, rows int // its place among the rows of the pass
