@@ -262,8 +262,8 @@ func (t *attendTask) queries(kvHead, row, n int) []float32 {
 // attendPage adds what queries make of tokens from to to-1 of a page to their folds.
 func (b *Backend) attendPage(w *worker, folds, q []float32, p *headPage, dim, from, to int) {
 	queries := len(q) / dim
-	w.attend.scores = grown(w.attend.scores, blockRows*b.layout.Attention.Heads*pageTokens)
-	scores := w.attend.scores[:queries*pageTokens]
+	w.attend.scores = grown(w.attend.scores, queries*pageTokens)
+	scores := w.attend.scores
 	if p.keys32 != nil {
 		scoresFloat(scores, q, queries, p.keys32, dim, to)
 	} else {

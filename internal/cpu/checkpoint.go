@@ -166,13 +166,31 @@ func (s *ngramState) resume(from state) {
 	s.tokens = append(s.tokens[:0], c.tokens...)
 }
 
+// savedRing is the pages that the next row's window touches.
+type savedRing struct {
+	state
+	last, first int // the first page that is kept
+	pages       []page
+}
+
 func (s *ring) save() (state, int64) {
-	c := *s
-	c.keys, c.values = slices.Clone(s.keys), slices.Clone(s.values)
-	return &c, int64(2 * (len(c.keys) + len(c.values)))
+	c := &savedRing{last: s.last, first: max(0, s.last-s.window+2) / pageTokens}
+	var bytes int64
+	for n := c.first; n < pagesOf(s.last+1); n++ {
+		p := s.page(n)
+		c.pages = append(c.pages, page{keys: slices.Clone(p.keys), values: slices.Clone(p.values)})
+		bytes += p.bytes()
+	}
+	return c, bytes
 }
 
 func (s *ring) resume(from state) {
-	c := from.(*ring)
-	s.keys, s.values = append(s.keys[:0], c.keys...), append(s.values[:0], c.values...)
+	c := from.(*savedRing)
+	s.last = -1
+	if c.last >= 0 {
+		s.reach(c.last)
+	}
+	for i := range c.pages {
+		s.page(c.first + i).copyFrom(&c.pages[i])
+	}
 }

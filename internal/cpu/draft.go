@@ -2,39 +2,45 @@ package cpu
 
 import (
 	"math"
-	"slices"
 
-	"splash/dequant"
 	"splash/internal/model"
 )
 
-// ring holds a draft layer's keys and values of the last window positions, each in slot position mod window, as BF16
-// holds them. It is made of rows that were committed, so nothing takes it back.
+// ring holds a draft layer's keys and values of at least the last window positions, in pages of BF16 that follow each
+// other in a circle. It is made of rows that were committed, so nothing takes it back.
 type ring struct {
-	window, width int
-	keys, values  []uint16 // as far as positions have come, up to the window
+	window int
+	shape  pageShape
+	last   int    // the last position kept, or -1
+	pages  []page // position p lies in page p / pageTokens of the circle; as many as positions have come to
 }
+
+// circle is the number of pages: those that a window touches wherever it begins, and the one that is being filled.
+func (s *ring) circle() int { return s.window/pageTokens + 2 }
 
 func (s *ring) begin(int) {}
 func (s *ring) back(int)  {}
-func (s *ring) reset()    { s.keys, s.values = s.keys[:0], s.values[:0] }
+func (s *ring) reset()    { s.last = -1 }
 
 // reach makes room for positions up to that one.
 func (s *ring) reach(position int) {
-	if n := min(position+1, s.window) * s.width; n > len(s.keys) {
-		s.keys, s.values = slices.Grow(s.keys, n-len(s.keys))[:n], slices.Grow(s.values, n-len(s.values))[:n]
+	for n := pageTokens * s.shape.kvHeads * s.shape.dim; len(s.pages) < min(pagesOf(position+1), s.circle()); {
+		s.pages = append(s.pages, page{keys: aligned[uint16](n), values: aligned[uint16](n)})
 	}
+	s.last = max(s.last, position)
 }
 
-// slot is the keys and values of a position.
-func (s *ring) slot(position int) (k, v []uint16) {
-	at := position % s.window * s.width
-	return s.keys[at : at+s.width], s.values[at : at+s.width]
-}
+// page is where the tokens of page n of the sequence lie.
+func (s *ring) page(n int) *page { return &s.pages[n%s.circle()] }
 
-func toBF16(dst []uint16, x []float32) {
-	for i, v := range x {
-		dst[i] = dequant.ToBF16(v)
+// keeps says whether a position has room beside the last one.
+func (s *ring) keeps(position int) bool { return position/pageTokens+s.circle() > s.last/pageTokens }
+
+// store keeps a position's key and value of all heads.
+func (s *ring) store(position int, k, v []float32) {
+	p, t, dim := s.page(position/pageTokens), position%pageTokens, s.shape.dim
+	for h := range s.shape.kvHeads {
+		storeBF16(p.keys[h*pageTokens*dim:], p.values[h*pageTokens*dim:], t, k[h*dim:(h+1)*dim], v[h*dim:])
 	}
 }
 
@@ -103,14 +109,12 @@ func (t *draftStore) run(_, first, last int) {
 	b := t.b
 	for i := first; i < last; i++ {
 		r, key := &b.rows[i], b.row(t.k, i)
-		// Of rows that share a slot, the last is the one to stay.
-		if i+t.a.Window < len(b.rows) && b.rows[i+t.a.Window].lane == r.lane {
+		s := r.lane.states[t.a.State].(*ring)
+		if !s.keeps(r.index) {
 			continue
 		}
 		b.prepareDraft(key, t.a.KNorm, t.rope, t.a, i)
-		keys, values := r.lane.states[t.a.State].(*ring).slot(r.index)
-		toBF16(keys, key)
-		toBF16(values, b.row(t.v, i))
+		s.store(r.index, key, b.row(t.v, i))
 	}
 }
 
@@ -158,13 +162,16 @@ func (t *draftConv) row(r int, first bool) {
 	}
 }
 
-// DraftAttention attends in each segment, a KV head apart.
+// DraftAttention attends in each segment, a KV head apart, and where these are few a part of the rows apart.
 func (b *Backend) DraftAttention(dst, q, k, v model.Buffer, a *model.DraftAttention) {
 	t := &b.ops.draftAttend
-	*t = draftAttend{b, dst, q, k, v, a, b.rope(a.Theta, a.Dim, true)}
+	*t = draftAttend{b: b, dst: dst, q: q, k: k, v: v, a: a, rope: b.rope(a.Theta, a.Dim, true), parts: 1}
+	if len(b.segments)*a.KVHeads < 2*b.pool.workers {
+		t.parts = 2
+	}
 	b.ops.draftPrepare = draftPrepare{t}
 	b.pool.run(&b.ops.draftPrepare, len(b.rows), 2)
-	b.pool.run(t, len(b.segments)*a.KVHeads, 1)
+	b.pool.run(t, len(b.segments)*a.KVHeads*t.parts, 1)
 }
 
 type draftAttend struct {
@@ -173,6 +180,7 @@ type draftAttend struct {
 	q, k, v model.Buffer
 	a       *model.DraftAttention
 	rope    *ropeTable
+	parts   int // of a segment's rows
 }
 
 type draftPrepare struct{ *draftAttend }
@@ -186,69 +194,79 @@ func (t *draftPrepare) run(_, first, last int) {
 
 func (t *draftAttend) run(w, first, last int) {
 	for i := first; i < last; i++ {
-		t.head(t.b.workers[w], &t.b.segments[i/t.a.KVHeads], i%t.a.KVHeads)
+		part, whole := i%t.parts, i/t.parts
+		seg := &t.b.segments[whole/t.a.KVHeads]
+		t.head(t.b.workers[w], seg, whole%t.a.KVHeads, part*seg.n/t.parts, (part+1)*seg.n/t.parts)
 	}
 }
 
-// head attends to a KV head. Its keys and values, of the ring and then of the block, are laid side by side in float32
-// pages; the rows of the block see all of the block, and of the ring what the window leaves them.
-func (t *draftAttend) head(w *worker, seg *segment, head int) {
-	b, a := t.b, t.a
-	dim, group := a.Dim, a.Heads/a.KVHeads
+// head attends to a KV head for rows first to last-1 of a segment: to what the window leaves them of the ring, and then
+// to the block, all of which they see and which is not rounded.
+func (t *draftAttend) head(w *worker, seg *segment, head, first, last int) {
+	b, dim, group := t.b, t.a.Dim, t.a.Heads/t.a.KVHeads
 	s := &w.attend
-	p := b.rows[seg.first].index
-	start := max(0, p-a.Window+1)
-	total := p - start + seg.n
-	queries := seg.n * group
-	s.query = grown(s.query, queries*dim)
-	scale := float32(1 / math.Sqrt(float64(dim)))
-	for r := range seg.n {
-		copy(s.query[r*group*dim:(r+1)*group*dim], b.row(t.q, seg.first+r)[head*group*dim:])
-	}
-	b.k.scale(s.query, scale)
-	n := queries * foldWidth(dim)
-	s.whole = grown(s.whole, n)
+	t.queries(s, seg, head, first, last)
+	s.whole = grown(s.whole, (last-first)*group*foldWidth(dim))
 	clearFolds(s.whole, dim)
-	for at := 0; at < total; at += pageTokens {
-		count := min(pageTokens, total-at)
-		page := t.fill(s, seg, head, start+at, count, p)
-		for r := range seg.n {
-			from := max(0, p+r-a.Window+1-start-at)
-			if from < count {
-				folds := s.whole[r*group*foldWidth(dim):]
-				b.attendPage(w, folds, s.query[r*group*dim:(r+1)*group*dim], &page, dim, from, count)
-			}
-		}
+	ring := seg.lane.states[t.a.State].(*ring)
+	p := b.rows[seg.first].index
+	for at := max(0, p+first-t.a.Window+1) / pageTokens * pageTokens; at < p; at += pageTokens {
+		stored, n := ring.page(at/pageTokens), pageTokens*dim
+		page := headPage{keys: stored.keys[head*n : (head+1)*n], values: stored.values[head*n : (head+1)*n]}
+		t.page(w, &page, first, last, p, at, min(pageTokens, p-at))
 	}
-	for i := range queries {
-		fold := s.whole[i*foldWidth(dim) : (i+1)*foldWidth(dim)]
-		out := b.row(t.dst, seg.first+i/group)[(head*group+i%group)*dim:][:dim]
-		copy(out, fold[:dim])
-		b.k.scale(out, 1/fold[dim+1])
+	block := t.block(s, seg, head)
+	t.page(w, &block, first, last, p, p, seg.n)
+	for r := first; r < last; r++ {
+		out := b.row(t.dst, seg.first+r)[head*group*dim : (head+1)*group*dim]
+		for g := range group {
+			fold := s.whole[((r-first)*group+g)*foldWidth(dim):][:foldWidth(dim)]
+			copy(out[g*dim:(g+1)*dim], fold[:dim])
+			b.k.scale(out[g*dim:(g+1)*dim], 1/fold[dim+1])
+		}
 	}
 }
 
-// fill makes a page of count positions from position first on.
-func (t *draftAttend) fill(s *attendScratch, seg *segment, head, first, count, p int) (h headPage) {
-	dim := t.a.Dim
-	n := pageTokens * dim
-	s.keys32, s.values32 = grown(s.keys32, n), grown(s.values32, n)
-	h.keys32, h.values32 = s.keys32, s.values32
-	for j := range count {
-		to, values := h.keys32[j/blockTokens*blockTokens*dim+j%blockTokens:], h.values32[j*dim:(j+1)*dim]
-		at := first + j
-		if at >= p {
-			k, v := t.b.row(t.k, seg.first+at-p)[head*dim:], t.b.row(t.v, seg.first+at-p)[head*dim:]
-			for i := range values {
-				to[i*blockTokens], values[i] = k[i], v[i]
-			}
-			continue
+// queries lays the scaled queries of rows side by side.
+func (t *draftAttend) queries(s *attendScratch, seg *segment, head, first, last int) {
+	n := t.a.Heads / t.a.KVHeads * t.a.Dim
+	s.query = grown(s.query, (last-first)*n)
+	for r := first; r < last; r++ {
+		copy(s.query[(r-first)*n:(r-first+1)*n], t.b.row(t.q, seg.first+r)[head*n:])
+	}
+	t.b.k.scale(s.query, float32(1/math.Sqrt(float64(t.a.Dim))))
+}
+
+// page attends to count tokens from position at on, of a block that begins at position p. Rows whose windows hold all of
+// them go together.
+func (t *draftAttend) page(w *worker, page *headPage, first, last, p, at, count int) {
+	dim, group := t.a.Dim, t.a.Heads/t.a.KVHeads
+	from := func(r int) int { return max(0, p+r-t.a.Window+1-at) }
+	for r := first; r < last; {
+		n := 1
+		for from(r) == 0 && r+n < last && from(r+n) == 0 {
+			n++
 		}
-		k, v := seg.lane.states[t.a.State].(*ring).slot(at)
-		k, v = k[head*dim:], v[head*dim:]
-		for i := range values {
-			to[i*blockTokens], values[i] = dequant.FromBF16(k[i]), dequant.FromBF16(v[i])
+		if from(r) < count {
+			folds := w.attend.whole[(r-first)*group*foldWidth(dim):]
+			q := w.attend.query[(r-first)*group*dim : (r-first+n)*group*dim]
+			t.b.attendPage(w, folds, q, page, dim, from(r), count)
+		}
+		r += n
+	}
+}
+
+// block makes a page of the block itself.
+func (t *draftAttend) block(s *attendScratch, seg *segment, head int) headPage {
+	dim := t.a.Dim
+	s.keys32, s.values32 = grown(s.keys32, pageTokens*dim), grown(s.values32, pageTokens*dim)
+	for j := range seg.n {
+		k, v := t.b.row(t.k, seg.first+j)[head*dim:], t.b.row(t.v, seg.first+j)[head*dim:]
+		copy(s.values32[j*dim:(j+1)*dim], v)
+		to := s.keys32[j/blockTokens*blockTokens*dim+j%blockTokens:]
+		for i := range dim {
+			to[i*blockTokens] = k[i]
 		}
 	}
-	return h
+	return headPage{keys32: s.keys32, values32: s.values32}
 }

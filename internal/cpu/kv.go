@@ -137,11 +137,16 @@ func (s *kvState) store(index, head int, k, v []float32) {
 		}
 		copy(values, v)
 	default:
-		keys, values := p.keys[from+keyAt(t, 0, dim):], p.values[from+valueAt(t, 0, dim):]
-		for i := 0; i < dim; i += 2 {
-			keys[i*blockTokens], keys[i*blockTokens+1] = dequant.ToBF16(k[i]), dequant.ToBF16(k[i+1])
-			values[2*i], values[2*i+2] = dequant.ToBF16(v[i]), dequant.ToBF16(v[i+1])
-		}
+		storeBF16(p.keys[from:], p.values[from:], t, k, v)
+	}
+}
+
+// storeBF16 keeps a token's key and value in a head's part of a page.
+func storeBF16(keys, values []uint16, token int, k, v []float32) {
+	keys, values = keys[keyAt(token, 0, len(k)):], values[valueAt(token, 0, len(k)):]
+	for i := 0; i < len(k); i += 2 {
+		keys[i*blockTokens], keys[i*blockTokens+1] = dequant.ToBF16(k[i]), dequant.ToBF16(k[i+1])
+		values[2*i], values[2*i+2] = dequant.ToBF16(v[i]), dequant.ToBF16(v[i+1])
 	}
 }
 

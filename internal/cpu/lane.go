@@ -75,7 +75,7 @@ func (b *Backend) NGramState(p *planner.PLELayout, width int) model.State {
 
 // DraftState declares the ring of a draft layer.
 func (b *Backend) DraftState(window, kvHeads, dim int) model.State {
-	return b.declare(func() state { return &ring{window: window, width: kvHeads * dim} })
+	return b.declare(func() state { return &ring{window: window, shape: pageShape{kvHeads, dim}, last: -1} })
 }
 
 // NewLane returns a lane with cleared states. It takes one that was given back, where there is one.
