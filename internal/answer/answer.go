@@ -19,6 +19,7 @@ type Options struct {
 	Thinking    bool          // the answer begins inside a think block
 	Tools       *chat.ToolSet // nil: none
 	NoCalls     bool          // the tools may not be called
+	Structured  bool          // the answer may be JSON under a response format
 	SingleCall  bool          // the answer ends with its first call
 	StopStrings []string      // texts that end it
 }
@@ -57,7 +58,7 @@ func New(o Options) *Reader {
 		return r
 	}
 	r.parser = o.Format.NewParser(chat.ParserOptions{
-		Thinking: o.Thinking, Tools: o.Tools, NoCalls: o.NoCalls, Stop: o.StopStrings,
+		Thinking: o.Thinking, Tools: o.Tools, NoCalls: o.NoCalls, Structured: o.Structured, Stop: o.StopStrings,
 	})
 	if id, ok := o.Tokenizer.ID(o.Format.ThinkClose); ok {
 		r.think = id

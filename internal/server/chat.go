@@ -3,6 +3,7 @@ package server
 import (
 	"splash/internal/chat"
 	"splash/internal/chat/ojson"
+	"splash/internal/grammar/output"
 )
 
 // chatCompletion answers POST /v1/chat/completions.
@@ -38,43 +39,43 @@ func (x *exchange) chatRequest(body *ojson.Object) (*generation, conversation, e
 		g.maxTokens = f.positive(g.maxField)
 	}
 	g.tools = f.chatTools()
-	if len(g.stop) > 0 && g.tools.calling() {
-		f.fault("stop cannot be combined with tools")
-	}
-	format := f.responseFormat()
+	g.response = f.responseFormat()
+	f.checkConstraint(g, "stop")
 	c := conversation{Variables: x.s.variables(f)}
 	if f.err != nil {
 		return nil, c, f.err
-	}
-	for _, what := range []string{g.tools.constraint(), format} {
-		if err := constrained(what); err != nil {
-			return nil, c, err
-		}
 	}
 	var err error
 	c.messages, err = chat.ParseMessages(body.Value("messages"))
 	return g, c, err
 }
 
-// responseFormat reads the format of the answer, and names one that is not text.
-func (f *fields) responseFormat() string {
+// responseFormat reads the format of the answer; nil is text.
+func (f *fields) responseFormat() *output.Response {
 	v := f.o.Value("response_format")
 	if v == nil {
-		return ""
+		return nil
 	}
 	o, ok := v.(*ojson.Object)
 	if !ok {
 		f.fault("response_format must be an object")
-		return ""
+		return nil
 	}
-	switch kind := o.Value("type"); kind {
+	switch o.Value("type") {
 	case "text":
-		return ""
-	case "json_object", "json_schema":
-		return "response_format " + kind.(string)
+	case "json_object":
+		return &output.Response{AnyObject: true}
+	case "json_schema":
+		inner, ok := o.Value("json_schema").(*ojson.Object)
+		if !ok {
+			f.fault("response_format.json_schema must be an object")
+			return nil
+		}
+		return f.jsonSchema("response_format.json_schema", inner)
+	default:
+		f.fault("response_format.type must be text, json_object or json_schema")
 	}
-	f.fault("response_format type must be text, json_object or json_schema")
-	return ""
+	return nil
 }
 
 // A chatWriter writes Chat Completions.

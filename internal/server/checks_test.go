@@ -216,29 +216,6 @@ func history(arguments string) string {
 		arguments + `}}]},{"role":"tool","tool_call_id":"c","content":"3"}]}`
 }
 
-// TestChecksOfConstrainedOutput: what only a grammar can keep is refused, and says so.
-func TestChecksOfConstrainedOutput(t *testing.T) {
-	f := serve(t, Options{})
-	strict := strings.Replace(tools, `"name":"add"`, `"name":"add","strict":true`, 1)
-	for _, fields := range []string{
-		tools + `,"tool_choice":"required"`,
-		tools + `,"tool_choice":{"type":"function","function":{"name":"add"}}`,
-		strict,
-		`"response_format":{"type":"json_object"}`,
-		`"response_format":{"type":"json_schema","json_schema":{"schema":{}}}`,
-	} {
-		c := check{path: cc, body: chatBody(fields), status: 400, has: []string{"is not supported: this server does not constrain output"}}
-		c.run(f)
-	}
-	for _, c := range []check{
-		{path: cc, body: chatBody(`"response_format":{"type":"text"}`), status: 200},
-		{path: cc, body: chatBody(tools + `,"tool_choice":"none"`), says: oneCall, status: 200, has: []string{`"finish_reason":"stop"`}, hasNot: []string{`"tool_calls"`}},
-		{path: cc, body: chatBody(tools + `,"parallel_tool_calls":false`), says: oneCall + "\n" + oneCall, status: 200, has: []string{`_0"`}, hasNot: []string{`_1"`}},
-	} {
-		c.run(f)
-	}
-}
-
 func TestKeyChecks(t *testing.T) {
 	f := serve(t, Options{Access: Access{
 		Key: "secret", Hosts: []string{"splash.local"}, Origins: []string{"tauri://localhost"},

@@ -8,6 +8,8 @@ import (
 
 	"splash/internal/chat"
 	"splash/internal/engine"
+	"splash/internal/grammar"
+	"splash/internal/grammar/schema"
 )
 
 // An Error is what a client is told of a request that failed.
@@ -38,6 +40,9 @@ const (
 	codeShutdown    = "server_shutdown"
 	codeOverloaded  = "frontend_overloaded"
 	codeUnavailable = "runtime_unavailable"
+	codeOutput      = "invalid_model_output"
+	codeNotChecked  = "output_validation_failed"
+	codeMask        = "mask_timeout"
 )
 
 // invalidf is the error of a request that is malformed or asks for what cannot be.
@@ -75,9 +80,14 @@ var (
 func asError(err error) (e *Error, ok bool) {
 	var refused *chat.RequestError
 	var template *chat.TemplateError
+	var refusedSchema *schema.Error
 	switch {
 	case errors.As(err, &e):
 		return e, true
+	case errors.As(err, &refusedSchema):
+		return invalidf("%s", refusedSchema.Msg), true
+	case errors.Is(err, grammar.ErrTooComplex):
+		return &Error{Status: http.StatusServiceUnavailable, Code: codeMask, Message: "the tokens that the output may have were not found in good time"}, true
 	case errors.As(err, &refused):
 		return invalidf("%s", refused.Msg), true
 	case errors.As(err, &template):

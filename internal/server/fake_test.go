@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dlclark/regexp2"
+
 	"splash/fixtures"
 	"splash/internal/chat"
 	"splash/internal/engine"
@@ -245,6 +247,7 @@ func serveModel(t *testing.T, o Options, change func(m *Model, e *engine.Options
 // settle waits for the goroutines to be as many as before.
 func settle(t *testing.T, before int) {
 	http.DefaultClient.CloseIdleConnections()
+	regexp2.StopTimeoutClock() // of patterns that answers were held to
 	for range 200 {
 		if runtime.NumGoroutine() <= before {
 			return

@@ -11,6 +11,7 @@ import (
 	"splash/internal/chat"
 	"splash/internal/chat/ojson"
 	"splash/internal/engine"
+	"splash/internal/grammar/output"
 	"splash/oracle"
 )
 
@@ -31,8 +32,10 @@ type generation struct {
 	clamp     bool   // a limit beyond the context is lowered to it
 
 	tools    *toolUse
-	plain    bool // text, without reasoning or calls
-	thinking bool // the answer begins inside a think block
+	response *output.Response // the format of the answer; nil: text
+	output   *output.Output   // what the answer is held to
+	plain    bool             // text, without reasoning or calls
+	thinking bool             // the answer begins inside a think block
 	prompt   []int32
 	tail     int // tokens of the prompt that ask for the answer
 	clamped  bool
@@ -65,14 +68,6 @@ func (s *Server) name() string {
 		return s.o.Aliases[0]
 	}
 	return s.model.ID
-}
-
-// constrained refuses what needs output that follows a grammar.
-func constrained(what string) error {
-	if what == "" {
-		return nil
-	}
-	return invalidf("%s is not supported: this server does not constrain output", what)
 }
 
 // A conversation is what a template renders.
@@ -175,21 +170,29 @@ func (x *exchange) encode(text string) []int32 {
 	return tokens
 }
 
-// converse makes the tokens of a generation's conversation.
+// converse makes the tokens of a generation's conversation, and what its answer is held to.
 func (x *exchange) converse(g *generation, c conversation) error {
-	c.tools = g.tools.list
 	return x.prepared(func() error {
-		p, err := x.render(c)
-		if err != nil {
+		if err := x.prompt(g, c); err != nil {
 			return err
 		}
-		g.thinking = p.Thinking
-		g.prompt = x.encode(p.Text)
-		if tail := x.s.model.Tokenizer.Encode(p.Generation, true); hasSuffix(g.prompt, tail) {
-			g.tail = len(tail)
-		}
-		return nil
+		return x.constrain(g)
 	})
+}
+
+// prompt makes the tokens of a generation's conversation.
+func (x *exchange) prompt(g *generation, c conversation) error {
+	c.tools = g.tools.list
+	p, err := x.render(c)
+	if err != nil {
+		return err
+	}
+	g.thinking = p.Thinking
+	g.prompt = x.encode(p.Text)
+	if tail := x.s.model.Tokenizer.Encode(p.Generation, true); hasSuffix(g.prompt, tail) {
+		g.tail = len(tail)
+	}
+	return nil
 }
 
 func hasSuffix(tokens, tail []int32) bool {
@@ -225,6 +228,7 @@ func (x *exchange) submit(g *generation) (*turn, error) {
 	if !g.ignoreEOS {
 		r.Stop = x.s.model.Stop
 	}
+	r.Constraint = x.constraint(g)
 	stream, err := x.s.model.Engine.Submit(ctx, r)
 	if err != nil {
 		cancel(nil)

@@ -5,6 +5,7 @@ import (
 
 	"splash/internal/chat"
 	"splash/internal/chat/ojson"
+	"splash/internal/grammar/output"
 )
 
 // message answers POST /v1/messages.
@@ -27,7 +28,7 @@ func (x *exchange) countTokens(body *ojson.Object) error {
 	if err != nil {
 		return err
 	}
-	if err := x.converse(g, c.conversation); err != nil {
+	if err := x.prepared(func() error { return x.prompt(g, c.conversation) }); err != nil {
 		return err
 	}
 	x.json(200, map[string]int{"input_tokens": len(g.prompt)})
@@ -56,8 +57,8 @@ func (x *exchange) messageRequest(body *ojson.Object) (*generation, messageConve
 	if err != nil {
 		return nil, c, err
 	}
-	if len(g.stop) > 0 && g.tools.calling() {
-		return nil, c, invalidf("stop_sequences cannot be combined with tools")
+	if f.checkConstraint(g, "stop_sequences"); f.err != nil {
+		return nil, c, f.err
 	}
 	if last := c.messages[len(c.messages)-1]; last.Role == chat.RoleAssistant {
 		return nil, c, invalidf("a final assistant message (prefill) is not supported")
@@ -74,32 +75,26 @@ func (x *exchange) messageConversation(f *fields, g *generation) (c messageConve
 		return c, err
 	}
 	g.tools = f.messageTools()
-	format := f.thinking(&c)
+	effort := f.outputConfig(g)
+	f.thinking(&c, effort)
 	if f.err == nil {
 		c.messages, err = parseMessages(f.o, x.s.o.Thinking)
 		if err != nil {
 			return c, err
 		}
 	}
-	if f.err != nil {
-		return c, f.err
-	}
-	for _, what := range []string{g.tools.constraint(), format} {
-		if err := constrained(what); err != nil {
-			return c, err
-		}
-	}
-	return c, nil
+	return c, f.err
 }
 
-// thinking reads how the model is to reason, and names an output format.
-func (f *fields) thinking(c *messageConversation) (format string) {
-	effort := "high"
+// outputConfig reads the format of the answer, and the effort of reasoning where there is to be any.
+func (f *fields) outputConfig(g *generation) (effort string) {
+	effort = "high"
+	var format any
 	if v := f.o.Value("output_config"); v != nil {
 		config, ok := v.(*ojson.Object)
 		if !ok {
 			f.fault("output_config must be an object")
-			return ""
+			return effort
 		}
 		switch e := config.Value("effort"); e {
 		case nil:
@@ -108,22 +103,40 @@ func (f *fields) thinking(c *messageConversation) (format string) {
 		default:
 			f.fault("output_config.effort must be low, medium, high, xhigh or max")
 		}
-		if config.Value("format") != nil {
-			format = "output_config.format"
-		}
+		format = config.Value("format")
 	}
-	if f.has("output_format") {
-		if format != "" {
+	if format != nil {
+		g.response = f.messageFormat("output_config.format", format)
+	}
+	if v := f.o.Value("output_format"); v != nil {
+		if format != nil {
 			f.fault("output_config.format and output_format cannot be combined")
 		}
-		format = "output_format"
+		g.response = f.messageFormat("output_format", v)
 	}
+	return effort
+}
+
+func (f *fields) messageFormat(name string, v any) *output.Response {
+	o, ok := v.(*ojson.Object)
+	if !ok {
+		f.fault("%s must be an object", name)
+		return nil
+	}
+	if o.Value("type") != "json_schema" {
+		f.fault("%s.type must be json_schema", name)
+		return nil
+	}
+	return f.jsonSchema(name, o)
+}
+
+// thinking reads whether the model is to reason, and what becomes of its reasoning.
+func (f *fields) thinking(c *messageConversation, effort string) {
 	c.Effort = "none"
 	if v := f.o.Value("thinking"); v != nil {
 		f.thinkingMode(c, v, effort)
 	}
 	f.contextManagement(c)
-	return format
 }
 
 func (f *fields) thinkingMode(c *messageConversation, v any, effort string) {

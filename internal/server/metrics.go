@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"net/http"
 	"slices"
@@ -25,6 +26,7 @@ const (
 	stagePreparation
 	stageTemplate
 	stageTokenization
+	stageGrammar
 	stageQueue
 	stageFirstToken
 	stageInterval
@@ -32,8 +34,8 @@ const (
 )
 
 var stageNames = [stages]string{
-	"http_request", "upload", "preparation_queue", "preparation", "template", "tokenization", "native_queue", "http_ttft",
-	"output_interval",
+	"http_request", "upload", "preparation_queue", "preparation", "template", "tokenization", "grammar", "native_queue",
+	"http_ttft", "output_interval",
 }
 
 // stageBounds are the buckets of the histograms, in seconds.
@@ -60,6 +62,7 @@ type metrics struct {
 	errors   map[int]int64 // by status
 	first    samples       // times to the first token, in milliseconds
 	interval samples       // between tokens
+	masks    maskFigures
 }
 
 func newMetrics(s *Server) *metrics {
@@ -193,6 +196,11 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	gauge("state_bytes", float64(stats.Cache.Bytes))
 	counter("state_publications_total", stats.Cache.Saves)
 	counter("state_evictions_total", stats.Cache.Evictions)
+	masks := m.masked()
+	counter("constraint_mask_rows_total", masks.rows)
+	counter("constraint_mask_failures_total", masks.failures)
+	put("constraint_mask_milliseconds_total", prometheus.CounterValue, milliseconds(masks.took))
+	gauge("constraint_mask_longest_milliseconds", milliseconds(masks.longest))
 	if spec.Counts.Drafted > 0 {
 		gauge("draft_acceptance_ratio", spec.Counts.AcceptanceRate())
 	}
@@ -234,12 +242,13 @@ func (x *exchange) metrics() error {
 // outcome is how a turn ended.
 func (t *turn) outcome(err error) string {
 	why, _ := t.stream.End()
+	var e *Error
 	switch {
 	case err == nil:
 		return outcomeDone
 	case err == errGone:
 		return outcomeGone
-	case why == engine.Failed:
+	case why == engine.Failed, errors.As(err, &e) && e.isOutput():
 		return outcomeFailed
 	}
 	return outcomeEnded

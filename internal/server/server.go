@@ -21,6 +21,7 @@ import (
 
 	"splash/internal/chat"
 	"splash/internal/engine"
+	"splash/internal/grammar/output"
 	"splash/internal/tokenizer"
 )
 
@@ -54,8 +55,9 @@ type Options struct {
 	Thinking *ThinkingKey // hides reasoning that is not shown; one that nobody else knows
 	NoPage   bool         // do not serve the chat page
 
-	silence time.Duration // after which a stream says that it lives; 2 s
-	slow    time.Duration // that a write may wait for its reader; 30 s
+	silence  time.Duration // after which a stream says that it lives; 2 s
+	slow     time.Duration // that a write may wait for its reader; 30 s
+	unmasked bool          // the engine is not told of grammars, so that their answers need not keep to them
 }
 
 func (o Options) withDefaults() Options {
@@ -83,6 +85,7 @@ type Server struct {
 	o       Options
 	routes  map[string]route // by path
 	prompts *tokenizer.PromptCache
+	outputs *output.Compiler
 
 	slotLabels func() []string // the labels of scored answers, which are found at the first request
 
@@ -108,8 +111,12 @@ func New(m Model, o Options) (*Server, error) {
 	if err := checkTags(&m); err != nil {
 		return nil, err
 	}
+	outputs, err := newOutputs(&m)
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{
-		model: m, o: o, prompts: tokenizer.NewPromptCache(m.Tokenizer, m.Format.Boundary),
+		model: m, o: o, outputs: outputs, prompts: tokenizer.NewPromptCache(m.Tokenizer, m.Format.Boundary),
 		slots: make(chan struct{}, o.Queue), countSlots: make(chan struct{}, o.Queue),
 		preparing: make(chan struct{}, max(1, m.Lanes)),
 		bodies:    budget{limit: max(512<<20, 2*o.MaxBody)},

@@ -8,13 +8,14 @@ import (
 
 	"splash/internal/chat"
 	"splash/internal/chat/ojson"
+	"splash/internal/grammar/output"
 )
 
 // A toolUse is the tools that a request offers, and how they may be used.
 type toolUse struct {
 	list     []any // in the shape of Chat Completions, as the template sees them
 	names    map[string]bool
-	strict   bool   // one of them holds its arguments to its schema
+	offered  []output.Tool
 	choice   string // auto, none, required or named
 	named    string
 	parallel bool
@@ -31,16 +32,8 @@ const (
 // calling reports whether the answer may call a tool.
 func (t *toolUse) calling() bool { return len(t.list) > 0 && t.choice != choiceNone }
 
-// constraint names what of the request only constrained output can keep; "" is nothing.
-func (t *toolUse) constraint() string {
-	switch {
-	case t.choice == choiceRequired, t.choice == choiceNamed:
-		return "tool_choice " + t.choice
-	case t.strict && t.calling():
-		return "a strict tool"
-	}
-	return ""
-}
+// single reports whether the answer has one call at most.
+func (t *toolUse) single() bool { return !t.parallel || t.choice == choiceNamed }
 
 // print is how the console tells tool lists apart: their number, and the beginning of a digest.
 func (t *toolUse) print() string {
@@ -110,18 +103,22 @@ func (f *fields) offer(t *toolUse, function *ojson.Object, schema string) {
 	if _, ok := function.Value("description").(string); !ok && function.Value("description") != nil {
 		f.fault("tool %s: description must be a string", name)
 	}
-	switch function.Value(schema).(type) {
-	case nil, bool, *ojson.Object:
+	tool := output.Tool{Name: name, Parameters: function.Value(schema)}
+	switch tool.Parameters.(type) {
+	case nil:
+		tool.Parameters = &ojson.Object{}
+	case bool, *ojson.Object:
 	default:
 		f.fault("tool %s: %s must be a JSON Schema: an object or a boolean", name, schema)
 	}
 	switch strict := function.Value("strict").(type) {
 	case nil:
 	case bool:
-		t.strict = t.strict || strict
+		tool.Strict = strict
 	default:
 		f.fault("tool %s: strict must be a boolean", name)
 	}
+	t.offered = append(t.offered, tool)
 }
 
 func (f *fields) chatChoice(t *toolUse) {

@@ -26,6 +26,8 @@ type turn struct {
 	cut    bool         // the limit of tokens ended the answer
 	last   time.Time    // when tokens came last
 	told   int          // tokens of the prompt that the client was told of
+
+	content strings.Builder // so far, where the whole of it is to be validated
 }
 
 // errComplete ends the engine's work on an answer that is complete before the model says so.
@@ -35,7 +37,7 @@ func newTurn(x *exchange, g *generation, stream *engine.Stream, cancel context.C
 	m := &x.s.model
 	o := answer.Options{
 		Tokenizer: m.Tokenizer, Format: m.Format, Plain: g.plain, Thinking: g.thinking, Tools: g.tools.set(),
-		NoCalls: g.tools.choice == choiceNone, SingleCall: !g.tools.parallel, StopStrings: g.stop,
+		NoCalls: g.tools.choice == choiceNone, SingleCall: g.tools.single(), Structured: g.response != nil, StopStrings: g.stop,
 	}
 	if !g.ignoreEOS {
 		o.Stop = m.Stop
@@ -62,6 +64,7 @@ func (t *turn) next(silence <-chan time.Time) (step, error) {
 		t.tokens, ended = t.stream.Poll(t.tokens[:0])
 		t.measure()
 		t.events = append(t.events[:0], t.reader.Read(t.tokens)...)
+		t.keep(t.events)
 		if ended {
 			return t.end()
 		}
@@ -83,9 +86,11 @@ func (t *turn) end() (step, error) {
 		return step{}, err
 	}
 	t.cut = why == engine.Length
-	t.events = append(t.events, t.reader.Finish(t.cut)...)
+	last := t.reader.Finish(t.cut)
+	t.keep(last)
+	t.events = append(t.events, last...)
 	t.cut = t.cut && !t.reader.Complete()
-	return step{events: t.events, done: true}, nil
+	return step{events: t.events, done: true}, t.validate()
 }
 
 // measure notes when tokens come.

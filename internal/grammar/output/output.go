@@ -173,7 +173,7 @@ func (c *Compiler) Compile(ctx context.Context, r *Request) (*Output, error) {
 	if r.Choice >= Required && len(p.offered()) == 0 {
 		return nil, &schema.Error{Msg: "tool_choice asks for a call of a tool that is not offered"}
 	}
-	if p.free() {
+	if !r.Constrained() {
 		return o, nil
 	}
 	key, err := p.key()
@@ -256,16 +256,15 @@ func (p *plan) schema(ctx context.Context, source any, use schema.Use) (*schema.
 	return s, len(text), err
 }
 
-// free reports whether the answer needs no grammar.
-func (p *plan) free() bool {
-	r := p.request
+// Constrained reports whether the answer needs a grammar.
+func (r *Request) Constrained() bool {
 	if r.Response != nil {
-		return false
-	}
-	if len(r.Tools) == 0 {
 		return true
 	}
-	return r.Choice == Auto && !r.Serial && !slices.ContainsFunc(r.Tools, func(t Tool) bool { return t.Strict })
+	if len(r.Tools) == 0 {
+		return false
+	}
+	return r.Choice != Auto || r.Serial || slices.ContainsFunc(r.Tools, func(t Tool) bool { return t.Strict })
 }
 
 // offered are the numbers of the tools that may be called.
