@@ -35,6 +35,9 @@ type Backend struct {
 	// What kernels know of the pass.
 	rowBuffer, segmentBuffer, outputBuffer, everyRow, freq *Buffer
 
+	draft draftSet
+
+	kind          model.Kind
 	commands      Commands
 	rows, outputs int
 	segments      []int // slots of the pass's lanes
@@ -103,12 +106,8 @@ func (b *Backend) open(images *planner.Images) error {
 			return err
 		}
 	}
-	for _, f := range images.Files {
-		buf, err := b.device.Wrap(f.Data)
-		if err != nil {
-			return fmt.Errorf("%s: %w", f.Name, err)
-		}
-		b.images = append(b.images, image{f, buf})
+	if err := b.wrap(images); err != nil {
+		return err
 	}
 	pairs := oracle.RopeFrequencies(b.layout.Attention.RopeBase, b.layout.Attention.RopeDim)
 	return errors.Join(
@@ -116,6 +115,18 @@ func (b *Backend) open(images *planner.Images) error {
 		allocate[uint32](b, &b.outputBuffer, b.maxRows), allocate[uint32](b, &b.everyRow, b.maxRows),
 		allocate[float32](b, &b.freq, max(1, len(pairs))), b.fill(pairs), b.pages.open(b),
 	)
+}
+
+// wrap makes images the device's.
+func (b *Backend) wrap(images *planner.Images) error {
+	for _, f := range images.Files {
+		buf, err := b.device.Wrap(f.Data)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.Name, err)
+		}
+		b.images = append(b.images, image{f, buf})
+	}
+	return nil
 }
 
 // allocate makes a buffer of n values.
@@ -155,7 +166,7 @@ func (b *Backend) Close() {
 		free(s.buffers[:]...)
 	}
 	free(b.vectors...)
-	free(b.rowBuffer, b.segmentBuffer, b.outputBuffer, b.everyRow, b.freq, b.pages.table)
+	free(b.rowBuffer, b.segmentBuffer, b.outputBuffer, b.everyRow, b.freq, b.pages.table, b.draft.freq, b.draft.sources)
 	*b = Backend{}
 }
 
@@ -192,6 +203,9 @@ func (b *Backend) LoadMatrix(_ planner.Weights, t *planner.Tensor) (model.Matrix
 	}
 	if t.Signs != nil {
 		return 0, fmt.Errorf("metal: %s is rotated, which the metal backend does not run", t.Name)
+	}
+	if rounded(t, in) {
+		return 0, fmt.Errorf("metal: %s is asked for in BF16; its image holds 4 bits", t.Name)
 	}
 	m := matrix{params: projectParams{cols: cUint(t.Cols), outputs: cUint(t.Rows), first: cUint(first)}}
 	if o := t.ColOrder; o != nil {
@@ -248,13 +262,13 @@ func (b *Backend) Buffer(width int, d model.Domain) (model.Buffer, error) {
 // Begin starts the recording of a pass.
 func (b *Backend) Begin(p *model.Pass) error {
 	b.commands.Reset()
-	b.err = nil
+	b.kind, b.err = p.Kind, nil
 	b.rows, b.outputs, b.segments, b.pending = 0, 0, b.segments[:0], b.pending[:0]
 	if n, _ := p.Rows(); n == 0 || n > b.maxRows {
 		return fmt.Errorf("metal: a pass of %d rows; 1 to %d are possible", n, b.maxRows)
 	}
-	if p.Kind != model.TargetPass {
-		return errors.New("metal: the metal backend runs no drafts")
+	if p.Kind != model.TargetPass && b.draft.sources == nil {
+		return errors.New("metal: a draft's pass, and no draft is loaded")
 	}
 	for i := range p.Segments {
 		if err := b.addSegment(&p.Segments[i]); err != nil {
@@ -277,11 +291,12 @@ func (b *Backend) addSegment(s *model.Segment) error {
 			return fmt.Errorf("metal: lane %d has two segments in one pass", s.Lane)
 		}
 	}
-	if err := b.pages.reserve(b, int(s.Lane), l.length+len(s.Tokens)); err != nil {
+	start, err := b.place(l, s)
+	if err != nil {
 		return err
 	}
 	view[segmentInfo](b.segmentBuffer)[len(b.segments)] = segmentInfo{
-		lane: cUint(s.Lane), first: cUint(b.rows), rows: cUint(len(s.Tokens)), index: cUint(l.length), kept: cUint(l.kept),
+		lane: cUint(s.Lane), first: cUint(b.rows), rows: cUint(len(s.Tokens)), index: cUint(start), kept: cUint(l.kept),
 		slot: cUint(l.slot),
 	}
 	b.segments, b.pending = append(b.segments, int(s.Lane)), append(b.pending, len(s.Tokens))
@@ -289,12 +304,12 @@ func (b *Backend) addSegment(s *model.Segment) error {
 		if token < 0 || int(token) >= b.layout.Vocab {
 			return fmt.Errorf("metal: token %d is not in the vocabulary of %d", token, b.layout.Vocab)
 		}
-		pos := oracle.TextPosition(l.length + i + s.RopeDelta)
+		pos := oracle.TextPosition(start + i + s.RopeDelta)
 		if s.Positions != nil {
 			pos = s.Positions[i]
 		}
 		view[rowInfo](b.rowBuffer)[b.rows] = rowInfo{
-			token: cUint(token), lane: cUint(s.Lane), index: cUint(l.length + i), t: cInt(pos.T), h: cInt(pos.H), w: cInt(pos.W),
+			token: cUint(token), lane: cUint(s.Lane), index: cUint(start + i), t: cInt(pos.T), h: cInt(pos.H), w: cInt(pos.W),
 		}
 		if i >= len(s.Tokens)-s.Outputs {
 			view[uint32](b.outputBuffer)[b.outputs] = uint32(b.rows)
@@ -305,7 +320,26 @@ func (b *Backend) addSegment(s *model.Segment) error {
 	return nil
 }
 
-// End runs the pass and waits for it: its rows are part of their lanes.
+// place is the index of a segment's first row, which the lane is given room for where it is to keep the rows.
+func (b *Backend) place(l *lane, s *model.Segment) (index int, err error) {
+	switch b.kind {
+	case model.DraftPass:
+		return l.length, nil
+	case model.ContextPass:
+		if l.firstIndex+len(s.Tokens) > l.length {
+			return 0, fmt.Errorf("metal: %d context rows of lane %d, which kept %d of its last segment",
+				len(s.Tokens), s.Lane, l.length-l.firstIndex)
+		}
+		for i := range s.Tokens {
+			view[uint32](b.draft.sources)[b.rows+i] = uint32(l.firstRow + i)
+		}
+		return l.firstIndex, nil
+	}
+	l.firstRow, l.firstIndex = b.rows, l.length
+	return l.length, b.pages.reserve(b, int(s.Lane), l.length+len(s.Tokens))
+}
+
+// End runs the pass and waits for it: the rows of a target's are part of their lanes.
 func (b *Backend) End() error {
 	if b.err != nil {
 		return b.err
@@ -317,8 +351,10 @@ func (b *Backend) End() error {
 	if err != nil {
 		return err
 	}
-	for i, slot := range b.segments {
-		b.lanes[slot].advance(b.pending[i])
+	if b.kind == model.TargetPass {
+		for i, slot := range b.segments {
+			b.lanes[slot].advance(b.pending[i])
+		}
 	}
 	return nil
 }

@@ -165,10 +165,6 @@ func (b *Backend) NGramState(*planner.PLELayout, int) model.State {
 	b.refuse("n-gram layers")
 	return 0
 }
-func (b *Backend) DraftState(_, _, _ int) model.State {
-	b.refuse("drafts")
-	return 0
-}
 func (b *Backend) Route(_, _ model.Buffer, _ *planner.MoELayout) { b.refuse("routed experts") }
 func (b *Backend) Experts(_, _, _ model.Buffer, _, _, _ model.Experts, _ model.Epilogue) {
 	b.refuse("routed experts")
@@ -181,13 +177,4 @@ func (b *Backend) StreamMean(_, _ model.Buffer)                      { b.refuse(
 func (b *Backend) NGramRows(_ model.Buffer, _ model.Matrix, _ *model.NGram) {
 	b.refuse("n-gram layers")
 }
-func (b *Backend) NGramAdd(_, _, _ model.Buffer, _ *model.NGram)            { b.refuse("n-gram layers") }
-func (b *Backend) DraftRows(_ model.Buffer, _ model.Matrix, _ model.Vector) { b.refuse("drafts") }
-func (b *Backend) DraftTaps(_ model.Buffer, _ []model.Buffer)               { b.refuse("drafts") }
-func (b *Backend) DraftStore(_, _ model.Buffer, _ *model.DraftAttention)    { b.refuse("drafts") }
-func (b *Backend) DraftConv(_, _, _ model.Buffer, _ model.Vector, _, _ int, _ model.Epilogue) {
-	b.refuse("drafts")
-}
-func (b *Backend) DraftAttention(_, _, _, _ model.Buffer, _ *model.DraftAttention) {
-	b.refuse("drafts")
-}
+func (b *Backend) NGramAdd(_, _, _ model.Buffer, _ *model.NGram) { b.refuse("n-gram layers") }

@@ -55,3 +55,16 @@ func OpenImages(ctx context.Context, dir string, p *planner.Plan, w planner.Weig
 	}
 	return planner.OpenImages(ctx, dir, plan, sources)
 }
+
+// OpenDraftImages makes the images of a draft of so many layers in dir where they are not there, and maps them.
+func OpenDraftImages(ctx context.Context, dir string, layers int, tensors []planner.Tensor, w planner.Weights,
+	sources []planner.ImageSource, progress func(planner.ImageProgress)) (*planner.Images, error) {
+	plan, err := planner.PlanDraftImages(layers, tensors)
+	if err != nil {
+		return nil, err
+	}
+	if err := planner.MakeImages(ctx, dir, plan, w, sources, progress); err != nil {
+		return nil, err
+	}
+	return planner.OpenImages(ctx, dir, plan, sources)
+}

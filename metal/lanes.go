@@ -16,6 +16,9 @@ type lane struct {
 	kept   int // rows whose updates the recurrent states do not hold yet
 	slot   int // where those updates are
 	pages  []uint32
+
+	// The last segment of a target's pass: its first row in the pass and in the lane. A draft's context is made of them.
+	firstRow, firstIndex int
 }
 
 // advance makes rows of a segment part of the lane.
@@ -28,6 +31,7 @@ func (l *lane) advance(rows int) {
 // A state is a layer's part of every lane: one or two buffers of so many bytes a lane, or a page.
 type state struct {
 	paged   bool
+	ring    int    // slots that a lane's parts are made of, filled from the first on; 0: it is no ring
 	bytes   [2]int // of a lane, or of a page; 0: no buffer
 	buffers [2]*Buffer
 }
@@ -206,7 +210,11 @@ func (b *Backend) parts(s *state, slot int, f func(part []byte)) {
 			continue
 		}
 		if !s.paged {
-			f(s.buffers[i].bytes[slot*size : (slot+1)*size])
+			part := s.buffers[i].bytes[slot*size : (slot+1)*size]
+			if s.ring > 0 {
+				part = part[:size/s.ring*min(s.ring, b.lanes[slot].length)]
+			}
+			f(part)
 			continue
 		}
 		for _, page := range b.lanes[slot].pages {

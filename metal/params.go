@@ -5,6 +5,7 @@ package metal
 /*
 #include "kernels/attention.h"
 #include "kernels/conv.h"
+#include "kernels/draft.h"
 #include "kernels/gdn.h"
 #include "kernels/norm.h"
 #include "kernels/project.h"
@@ -14,17 +15,21 @@ import "C"
 
 // The structures that kernels read, from the very headers that they include.
 type (
-	rowInfo         = C.Row
-	segmentInfo     = C.Segment
-	normParams      = C.NormParams
-	gatedNormParams = C.GatedNormParams
-	projectParams   = C.ProjectParams
-	gatherParams    = C.GatherParams
-	copyParams      = C.CopyParams
-	prepareParams   = C.PrepareParams
-	attentionParams = C.AttentionParams
-	convParams      = C.ConvParams
-	gdnParams       = C.GDNParams
+	rowInfo          = C.Row
+	segmentInfo      = C.Segment
+	normParams       = C.NormParams
+	gatedNormParams  = C.GatedNormParams
+	projectParams    = C.ProjectParams
+	gatherParams     = C.GatherParams
+	copyParams       = C.CopyParams
+	prepareParams    = C.PrepareParams
+	attentionParams  = C.AttentionParams
+	convParams       = C.ConvParams
+	gdnParams        = C.GDNParams
+	draftRowsParams  = C.DraftRowsParams
+	draftTapsParams  = C.DraftTapsParams
+	draftConvParams  = C.DraftConvParams
+	draftHeadsParams = C.DraftHeadsParams
 
 	cUint  = C.uint
 	cInt   = C.int
@@ -38,6 +43,8 @@ const (
 	gdnDim     = C.gdnDim
 	gdnKept    = C.gdnKept
 	gdnUpdate  = C.gdnUpdate
+	draftDim   = C.draftDim
+	draftPerKV = C.draftPerKV
 
 	epilogueStore    = C.EpilogueStore
 	epilogueAdd      = C.EpilogueAdd

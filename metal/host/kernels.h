@@ -3,6 +3,7 @@
 namespace splash_kernels { namespace {
 #include "../kernels/attention.metal"
 #include "../kernels/conv.metal"
+#include "../kernels/draft.metal"
 #include "../kernels/gdn.metal"
 #include "../kernels/norm.metal"
 #include "../kernels/project.metal"
