@@ -71,18 +71,17 @@ func (p *Proposal) Accepts(target []Weighted, u float64) bool {
 	return u*p.q(p.Token) < weight/mass(target)
 }
 
-// Residual is what a refused proposal leaves of the target's distribution: max(weight(t) - q(t) W, 0), W the sum of the
-// weights. Where nothing is left it is target itself.
-func (p *Proposal) Residual(target []Weighted) []Weighted {
-	total := mass(target)
-	rest := slices.Clone(target)
-	for i, t := range target {
-		rest[i].Weight = math.Max(t.Weight-p.q(t.Token)*total, 0)
+// Residual appends to dst what a refused proposal leaves of the target's distribution: max(weight(t) - q(t) W, 0), W the
+// sum of the weights. Where nothing is left it is target itself.
+func (p *Proposal) Residual(dst, target []Weighted) []Weighted {
+	total, n := mass(target), len(dst)
+	for _, t := range target {
+		dst = append(dst, Weighted{t.Token, math.Max(t.Weight-p.q(t.Token)*total, 0)})
 	}
-	if mass(rest) > 0 {
-		return rest
+	if mass(dst[n:]) > 0 {
+		return dst
 	}
-	return slices.Clone(target)
+	return append(dst[:n], target...)
 }
 
 // AcceptSampled is exact speculative sampling. It returns how many of the verify-1 verified proposals a sampled lane
@@ -96,7 +95,7 @@ func AcceptSampled(proposals []Proposal, target func(row int) []Weighted, verify
 	for j := range verify - 1 {
 		weights := target(j)
 		if !proposals[j].Accepts(weights, u[DrawAccept+j]) {
-			return j, Draw(proposals[j].Residual(weights), u[DrawCorrection])
+			return j, Draw(proposals[j].Residual(nil, weights), u[DrawCorrection])
 		}
 	}
 	return verify - 1, Draw(slices.Clone(target(verify-1)), u[DrawCorrection])

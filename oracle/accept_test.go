@@ -126,7 +126,7 @@ func TestSampledAcceptance(t *testing.T) {
 	}
 
 	got := make(map[int32]float64)
-	for _, w := range propose(4).Residual(target) {
+	for _, w := range propose(4).Residual(nil, target) {
 		got[w.Token] = w.Weight
 	}
 	wantNear(t, "residual", []float64{got[0], got[2], got[4], got[6]},
@@ -168,13 +168,13 @@ func TestAcceptanceExamples(t *testing.T) {
 			t.Errorf("%d is not always accepted", token)
 		}
 	}
-	rest := p.Residual(target)
+	rest := p.Residual(nil, target)
 	wantNear(t, "residual", []float64{rest[0].Weight, rest[1].Weight, rest[2].Weight}, []float64{0, 0.2, 0.1}, 1e-12)
 
 	// Weights that are not normalized; nothing remains of them, so a refusal draws from the target: half and half.
 	p = &oracle.Proposal{Token: 3, Candidates: []int32{3, 4}, Q: []float64{0.5, 0.5}}
 	target = weights(0, 0, 0, 0.3, 0.3)
-	rest = p.Residual(target)
+	rest = p.Residual(nil, target)
 	wantNear(t, "target again", []float64{rest[0].Weight, rest[1].Weight}, []float64{0.3, 0.3}, 0)
 	if oracle.Draw(rest, 0.49) != 3 || oracle.Draw(rest, 0.51) != 4 {
 		t.Error("a refusal without a residual does not draw from the target")

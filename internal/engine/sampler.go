@@ -15,6 +15,7 @@ var ErrNotFinite = errors.New("engine: the model's logits are not finite")
 type sampler struct {
 	logits  []float32
 	kept    []oracle.Weighted
+	rest    []oracle.Weighted
 	allowed []uint64
 }
 
@@ -45,7 +46,8 @@ func (p *sampler) verify(s *Stream, logits []float32, j int, last bool) (token i
 	if proposal.Accepts(weights, s.uniforms[oracle.DrawAccept+j]) {
 		return proposal.Token, true, nil
 	}
-	return oracle.Draw(proposal.Residual(weights), s.uniforms[oracle.DrawCorrection]), false, nil
+	p.rest = proposal.Residual(p.rest[:0], weights)
+	return oracle.Draw(p.rest, s.uniforms[oracle.DrawCorrection]), false, nil
 }
 
 // penalize is Policy.Penalize on a copy of the logits, with the counts that the stream keeps.
