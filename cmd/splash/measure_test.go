@@ -93,7 +93,7 @@ func TestMeasureUsage(t *testing.T) {
 		{[]string{"bench", "speed", "--prompt", "5000"}, 2, "the model's context is 4096"},
 		{[]string{"bench", "tokens", "--prompts", "none.json"}, 1, "none.json"},
 		{[]string{"bench", "tokens", "extra"}, 2, "unknown command"},
-		{[]string{"model-check"}, 2, "accepts 1 arg(s), received 0"},
+		{[]string{"model-check"}, 2, "one model is checked"},
 		{[]string{"model-check", pebblePath("pebble-Q8_0.gguf"), "--kv-format", "fp8"}, 2, `error: --kv-format is "fp8"; int8 and bf16 are known`},
 		{[]string{"model-check", pebblePath("pebble-Q8_0.gguf"), "--context", "5000"}, 2, "the model has 1 to 4096 tokens"},
 		{[]string{"plan", "none.gguf"}, 1, "none.gguf"},

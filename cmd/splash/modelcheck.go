@@ -25,6 +25,9 @@ type modelCheckFlags struct {
 	check.Options
 	size   memorySize
 	asJSON bool
+
+	model, dir string // named by flags, as serve takes them
+	metadata   check.Metadata
 }
 
 func newModelCheck() *cobra.Command {
@@ -38,13 +41,17 @@ or the reason why it is refused. No weight is read: of a GGUF, the header alone.
 PATH is a GGUF file, any part of a split GGUF, or a directory that holds a GGUF target or a safetensors checkpoint
 (MLX, Model Optimizer or compressed-tensors). What is no path names a model of the Hugging Face Hub, checked with the
 draft of its family before any weight is downloaded: of a GGUF its header is read, by ranges; of a checkpoint its
-configuration, so its formats are not listed.`,
+configuration, so its formats are not listed.
+
+--model and --model-dir name the model as serve takes it. With --target-format nothing but metadata is read: --config, the
+headers of a GGUF's files and its projector's (--header, one after another), and the draft's --draft-config.`,
 		Example: `  splash model-check Qwen3.8-27B-UD-Q4_K_M.gguf --mmproj mmproj-BF16.gguf
   splash model-check Qwen3.6-35B-A3B-4bit --draft-model Qwen3.6-35B-A3B-DFlash2 --json
-  splash model-check unsloth/Qwen3.8-27B-GGUF:UD-Q4_K_M`,
-		Args: cobra.ExactArgs(1),
+  splash model-check unsloth/Qwen3.8-27B-GGUF:UD-Q4_K_M
+  splash model-check --target-format gguf --config config.json --header model.gguf.header --json`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := m.run(cmd, args[0])
+			err := m.check(cmd, args)
 			var usage usageError
 			if err != nil && m.asJSON && cmd.Context().Err() == nil && !errors.As(err, &usage) {
 				return errors.Join(err, printRefusal(cmd.OutOrStdout(), err))
@@ -69,8 +76,71 @@ configuration, so its formats are not listed.`,
 	f.BoolVar(&m.HeaderOnly, "header-only", false, "PATH is a GGUF's header without the data behind it")
 	f.BoolVar(&m.asJSON, "json", false, "print one JSON object")
 	m.size.flags(cmd)
+	f.StringVar(&m.model, "model", "", "`OWNER/REPO[:VARIANT]` of the Hub to check; with --model-dir, its name alone")
+	f.StringVar(&m.dir, "model-dir", "", "GGUF `file` or model directory to check")
+	f.StringVar(&m.metadata.Target, "target-format", "", "check metadata alone, of a target of this `format`: gguf or safetensors")
+	f.StringVar(&m.metadata.Vision, "vision-format", "none", "`format` of its vision tower: none, gguf or safetensors")
+	f.StringVar(&m.metadata.Config, "config", "", "configuration `file` of --target-format")
+	f.StringArrayVar(&m.metadata.Headers, "header", nil, "`file` with the header of a GGUF file of --target-format; may be given again")
+	f.StringVar(&m.metadata.Draft, "draft-config", "", "configuration `file` of the draft of --target-format")
+	complete(cmd, "target-format", "gguf", "safetensors")
+	complete(cmd, "vision-format", "none", "gguf", "safetensors")
+	_ = cmd.RegisterFlagCompletionFunc("model", completeModelFlag)
 	_ = cmd.MarkFlagDirname("draft-model")
 	return cmd
+}
+
+// check runs the check of what the command line names.
+func (m *modelCheckFlags) check(cmd *cobra.Command, args []string) error {
+	named := append(slices.Clone(args), m.dir)
+	if m.dir == "" {
+		named = append(args, m.model)
+	}
+	named = slices.DeleteFunc(named, func(s string) bool { return s == "" })
+	if m.metadata.Target != "" {
+		return m.runMetadata(cmd, len(named))
+	}
+	for _, flag := range []string{"config", "header", "draft-config", "vision-format"} {
+		if cmd.Flags().Changed(flag) {
+			return usagef("--%s needs --target-format", flag)
+		}
+	}
+	switch {
+	case len(named) != 1:
+		return usagef("one model is checked: PATH, OWNER/REPO[:VARIANT], --model or --model-dir; %d are given", len(named))
+	case m.dir != "":
+		return m.runPath(cmd, m.dir)
+	case m.model != "":
+		if _, err := install.ParseModel(m.model); err != nil {
+			return usagef("%s", err)
+		}
+		return m.runHub(cmd, m.model)
+	}
+	return m.run(cmd, args[0])
+}
+
+// runMetadata checks metadata whose files are elsewhere.
+func (m *modelCheckFlags) runMetadata(cmd *cobra.Command, named int) error {
+	d := &m.metadata
+	switch {
+	case named > 0:
+		return usagef("--target-format checks --config and --header, and a model is named too")
+	case d.Target != "gguf" && d.Target != "safetensors":
+		return usagef("--target-format is %q; gguf and safetensors are known", d.Target)
+	case d.Vision != "none" && d.Vision != "gguf" && d.Vision != "safetensors":
+		return usagef("--vision-format is %q; none, gguf and safetensors are known", d.Vision)
+	case d.Config == "":
+		return usagef("--target-format needs --config")
+	case d.Target == "gguf" && len(d.Headers) == 0:
+		return usagef("--target-format gguf needs --header")
+	case d.Target == "safetensors" && len(d.Headers) > 0:
+		return usagef("--header is of a GGUF, and --target-format is safetensors")
+	}
+	report, err := d.Check()
+	if err != nil {
+		return err
+	}
+	return printReport(cmd.OutOrStdout(), report, m.size, m.asJSON)
 }
 
 func (m *modelCheckFlags) run(cmd *cobra.Command, model string) error {
@@ -79,6 +149,11 @@ func (m *modelCheckFlags) run(cmd *cobra.Command, model string) error {
 			return m.runHub(cmd, model)
 		}
 	}
+	return m.runPath(cmd, model)
+}
+
+// runPath checks a model on disk.
+func (m *modelCheckFlags) runPath(cmd *cobra.Command, model string) error {
 	switch {
 	case m.revision != "":
 		return usagef("--revision needs a model of the Hub, and %s is a path", model)

@@ -272,7 +272,8 @@ func (r *Report) describe() error {
 	}
 	images, err := planner.PlanImages(p)
 	if err != nil {
-		return err
+		r.Warnings = append(r.Warnings, "it has no weight images, so only backends that read its blocks in place serve it: "+err.Error())
+		return nil
 	}
 	r.ImageBytes = images.Size()
 	return nil
