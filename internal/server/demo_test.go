@@ -26,7 +26,12 @@ import (
 // demo serves the demonstration model, with its draft, as splash serve does.
 func demo(t *testing.T, lanes int) (url string, e *engine.Engine) {
 	t.Helper()
-	m, err := target.Open(t.Context(), target.Options{Chat: true, Backend: "oracle", Engine: engine.Options{Lanes: lanes}})
+	return demoOn(t, "oracle", lanes)
+}
+
+func demoOn(t *testing.T, backend string, lanes int) (url string, e *engine.Engine) {
+	t.Helper()
+	m, err := target.Open(t.Context(), target.Options{Chat: true, Backend: backend, Engine: engine.Options{Lanes: lanes}})
 	if err != nil {
 		t.Fatal(err)
 	}
