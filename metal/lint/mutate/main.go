@@ -46,6 +46,7 @@ func main() {
 // owners are the tests of the operators whose kernels a file holds. What math.h holds belongs to several.
 var owners = map[string]string{
 	"attention.metal": "Attention", "conv.metal": "Conv", "gdn.metal": "GDN", "norm.metal": "Norm|GatedNorm", "rows.metal": "Copy",
+	"draft.metal":   "DraftRows|DraftTaps|DraftConv|DraftHeads|DraftStore|DraftAttention",
 	"project.metal": "Planes|Project", "formats.h": "Planes|Project", "math.h": "GatedNorm|Attention|Conv|GDN",
 }
 
