@@ -17,14 +17,19 @@ const (
 	BudgetRows             // those whose expected tokens are worth what they cost (draft.md 9)
 )
 
-// step runs one cycle: a block of every lane that decodes, as far as it is verified, and a chunk of the prompts of those
-// that do not yet, in one pass of the target.
+// step runs one pass of the target: a cycle of the lanes that decode, each a block as far as it is verified, or a slice of
+// the prompts of those that do not yet.
 func (e *Engine) step() {
+	e.grow()
+	e.choose()
 	began := e.o.Now()
 	err := e.draft()
 	if err == nil {
 		e.build()
-		err = e.forward(func() error { return e.net.Forward(&e.pass) })
+		if len(e.taken) == 0 {
+			return
+		}
+		err = e.guarded(func() error { return e.net.Forward(&e.pass) })
 		e.stats.passes.Add(1)
 	}
 	if err != nil {
@@ -45,8 +50,9 @@ func (e *Engine) step() {
 		}
 	}
 	if e.proposer != nil && len(e.context.Segments) > 0 {
-		if err := e.forward(func() error { return e.proposer.Commit(&e.context) }); err != nil {
+		if err := e.guarded(func() error { return e.proposer.Commit(&e.context) }); err != nil {
 			e.fail(err)
+			return
 		}
 	}
 	for _, s := range e.taken {
@@ -54,33 +60,18 @@ func (e *Engine) step() {
 			e.checkpoint(s)
 		}
 	}
-	e.observe(e.o.Now().Sub(began))
+	took := e.o.Now().Sub(began)
+	e.settle(took)
+	e.observe(took)
 	e.compact()
-}
-
-// fail ends every request of the pass with its error.
-func (e *Engine) fail(err error) {
-	for _, s := range e.active {
-		e.finish(s, Failed, err)
-	}
-	e.compact()
-}
-
-// forward runs work of the backend; a panic there fails the pass and its requests, not the process.
-func (e *Engine) forward(work func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("engine: the pass failed: %v", p)
-		}
-	}()
-	return work()
+	e.publish()
 }
 
 // draft starts a cycle for the lanes that decode: proposals, and how many rows of each are verified.
 func (e *Engine) draft() error {
 	e.drafting, e.drafted = e.drafting[:0], e.drafted[:0]
 	for _, s := range e.active {
-		if !s.decoding() {
+		if !s.decoding() || !e.schedule.takes(s) {
 			continue
 		}
 		s.begin()
@@ -92,7 +83,7 @@ func (e *Engine) draft() error {
 	if len(e.drafting) == 0 {
 		return nil
 	}
-	if err := e.forward(func() error { return e.proposer.Propose(e.drafting) }); err != nil {
+	if err := e.guarded(func() error { return e.proposer.Propose(e.drafting) }); err != nil {
 		return err
 	}
 	e.rows, e.limits, e.confidence = e.rows[:0], e.limits[:0], e.confidence[:0]
@@ -110,29 +101,31 @@ func (e *Engine) draft() error {
 	return nil
 }
 
-// build makes the next pass. Prompts share what rows a chunk leaves, starting with another one every time.
+// build makes the next pass. Prompts share a slice's rows, starting with another one every time.
 func (e *Engine) build() {
-	e.pass.Segments, e.taken, e.prefilling = e.pass.Segments[:0], e.taken[:0], false
-	for _, s := range e.active {
-		if s.decoding() {
-			e.add(s, s.inputs, len(s.inputs))
+	e.pass.Segments, e.taken = e.pass.Segments[:0], e.taken[:0]
+	if !e.schedule.prompts {
+		for _, s := range e.active {
+			if e.schedule.takes(s) {
+				e.add(s, s.inputs, len(s.inputs))
+			}
 		}
+		return
 	}
-	left := e.o.Chunk
+	left := e.slice()
 	e.turn++
 	for i := range e.active {
 		s := e.active[(e.turn+i)%len(e.active)]
-		if s.decoding() || left == 0 {
+		if left == 0 || !e.schedule.takes(s) {
 			continue
 		}
 		chunk := s.prompt[s.at:min(s.next(), s.at+left)]
 		left -= len(chunk)
 		outputs := 0
-		if s.at+len(chunk) == len(s.prompt) {
+		if s.at+len(chunk) == len(s.prompt) && s.chosen == 0 {
 			outputs = 1
 		}
 		e.add(s, chunk, outputs)
-		e.prefilling = true
 		e.stats.prompt.Add(int64(len(chunk)))
 	}
 }
@@ -197,7 +190,10 @@ func (e *Engine) commit(s *Stream, seg *model.Segment, kept int) {
 	prompt := !s.decoding()
 	s.at += kept
 	if prompt {
-		s.progress(s.at)
+		s.progress(min(s.at, len(s.request.Prompt)))
+		if s.decoding() {
+			s.setPhase(phaseDecode)
+		}
 	}
 	// Rows of a prompt that no window can reach any more need no context.
 	if e.proposer == nil || prompt && s.reach()-s.at >= e.o.Window {
@@ -224,7 +220,7 @@ func (e *Engine) count(s *Stream, verify, accepted, retained int) {
 	e.budget.Labels.AddCycle(s.walk.Confidence, verify, accepted, retained)
 }
 
-// observe gives the budget a cycle's time. Cycles that share their pass with prompts say nothing of a row's cost.
+// observe gives the budget a cycle's time.
 func (e *Engine) observe(took time.Duration) {
 	if len(e.drafted) == 0 {
 		return
@@ -233,7 +229,7 @@ func (e *Engine) observe(took time.Duration) {
 	defer e.speculation.Unlock()
 	e.speculation.Cycles++
 	e.budget.EndCycle()
-	if e.prefilling || e.o.Rows != BudgetRows {
+	if e.o.Rows != BudgetRows {
 		return
 	}
 	rows := 0
@@ -242,7 +238,7 @@ func (e *Engine) observe(took time.Duration) {
 	}
 	ms := float64(took) / float64(time.Millisecond)
 	counted := e.budget.Line(len(e.drafted), e.constrained()).Observe(rows, ms)
-	if line, ok := e.stall.Note(e.o.Now(), ms, rows, counted); ok && e.o.Log != nil {
+	if line, ok := e.stall.Note(e.o.Now(), ms, rows, counted); ok {
 		e.o.Log(line)
 	}
 }

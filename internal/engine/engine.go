@@ -5,6 +5,8 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,14 +23,27 @@ type Options struct {
 	Chunk   int // rows of a prompt in one pass; 256
 	Queue   int // requests that may wait for a lane; 32
 
+	// DecodeShare is the time that lanes which decode are owed for a unit of time spent on others' prompts; 0.5. Negative:
+	// none, but a pass of theirs follows each of a prompt's.
+	DecodeShare float64
+	// Slice is the time that a pass of prompts is to take while others decode; 500 ms. Its rows follow the speed of those
+	// before it.
+	Slice time.Duration
+
 	// Cache bounds the memory of prompts that are kept for those that begin alike, in bytes; 1 GiB, negative for none.
 	Cache int64
+	// Memory bounds that of all lanes and of what is kept of prompts, in bytes; 0 for none. It takes a backend that is a
+	// model.Sizer.
+	Memory int64
+
+	Loader      Loader        // nil: the network is never built anew
+	IdleRelease time.Duration // without a request, after which the loader releases the weights; 0: never
 
 	Proposer Proposer         // nil: a cycle is one row
 	Rows     Rows             // which proposals are verified
 	Window   int              // rows of context a draft can see; 2048
 	Vocab    int              // of the target, which proposals are held to
-	Now      func() time.Time // the budget's clock; time.Now
+	Now      func() time.Time // the clock of passes; time.Now
 	Log      func(line string)
 }
 
@@ -42,6 +57,12 @@ func (o Options) withDefaults() Options {
 	if o.Queue == 0 {
 		o.Queue = 32
 	}
+	if o.DecodeShare == 0 {
+		o.DecodeShare = 0.5
+	}
+	if o.Slice == 0 {
+		o.Slice = 500 * time.Millisecond
+	}
 	if o.Cache == 0 {
 		o.Cache = 1 << 30
 	}
@@ -51,42 +72,59 @@ func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Log == nil {
+		o.Log = func(string) {}
+	}
 	return o
 }
 
 // MaxRows is the most rows a pass of such an engine has: what its network's backend must allow.
 func (o Options) MaxRows() int {
 	o = o.withDefaults()
-	return o.Chunk + o.Lanes*model.RollbackRows
+	return max(o.Chunk, o.Lanes*model.RollbackRows)
 }
 
-// Errors of Submit, and of streams whose engine stopped.
+// Errors of Submit, and of streams.
 var (
-	ErrQueueFull = errors.New("engine: too many requests are waiting")
-	ErrStopped   = errors.New("engine: stopped")
+	ErrQueueFull  = errors.New("engine: too many requests are waiting")
+	ErrStopped    = errors.New("engine: stopped")
+	ErrRecovering = errors.New("engine: recovering from a fault")
+	ErrGivenUp    = errors.New("engine: its restarts were given up")
+	ErrCapacity   = errors.New("engine: the request takes more memory than there is for all requests")
+	ErrResource   = errors.New("engine: the weights could not be loaded in good time")
 )
 
 // An Engine runs one network. Submit and Close may be called from any goroutine.
 type Engine struct {
-	net     model.Network
-	backend model.Backend
-	o       Options
+	o Options
 
-	mu      sync.Mutex
-	waiting []*Stream
-	stopped bool
-	wake    chan struct{} // holds one signal that there may be work
-	done    chan struct{}
+	mu        sync.Mutex
+	waiting   []*Stream // by falling priority, then as they came
+	live      []*Stream // that have not ended, as they came
+	submitted uint64
+	stopped   bool
+	health    Health
+	published figures
+	wake      chan struct{} // holds one signal that there may be work
+	done      chan struct{}
 
-	active     []*Stream // of the loop alone, as what follows
-	pass       model.Pass
-	taken      []*Stream // the stream of each segment of pass
-	turn       int       // the stream whose prompt comes first in the next pass
-	prefilling bool      // pass holds rows of prompts
-	sample     sampler
+	// Of the loop alone, as what follows.
+	net      model.Network // nil: there is none now
+	backend  model.Backend
+	proposer Proposer
+	instance instance
+
+	active    []*Stream
+	suspended []*Stream // by falling priority, then as they came
+	pass      model.Pass
+	taken     []*Stream // the stream of each segment of pass
+	turn      int       // the stream whose prompt comes first in the next pass
+	schedule  schedule
+	memory    governor
+	sample    sampler
+	figures   figures
 
 	prefixes   prefixes
-	proposer   Proposer
 	context    model.Pass  // the rows kept of pass
 	drafting   []DraftLane // the lanes that a block is drafted for
 	drafted    []*Stream   // their streams
@@ -102,15 +140,6 @@ type Engine struct {
 	}
 
 	stats counters
-}
-
-// A Stats is what an engine has done, and what it does now.
-type Stats struct {
-	Waiting, Active                      int
-	Requests, Passes                     int64
-	PromptTokens, OutputTokens, Failures int64
-
-	Cache CacheStats
 }
 
 type counters struct {
@@ -135,16 +164,25 @@ func New(net model.Network, o Options) *Engine {
 
 func newEngine(net model.Network, o Options) *Engine {
 	o = o.withDefaults()
-	return &Engine{
-		net: net, backend: net.Backend(), o: o,
-		wake: make(chan struct{}, 1), done: make(chan struct{}),
-		proposer: o.Proposer, context: model.Pass{Kind: model.ContextPass}, budget: oracle.NewBudget(),
-		prefixes: prefixes{backend: net.Backend(), limit: max(o.Cache, 0)},
+	e := &Engine{
+		o: o, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		context: model.Pass{Kind: model.ContextPass}, budget: oracle.NewBudget(), prefixes: prefixes{limit: max(o.Cache, 0)},
 	}
+	e.instance.idle = time.Now()
+	e.use(net, o.Proposer)
+	return e
 }
 
-// Submit hands in a request. Its stream ends with an error when ctx ends. Errors are ErrQueueFull, ErrStopped, and those of
-// a request that could never run.
+// use makes a network the engine's.
+func (e *Engine) use(net model.Network, p Proposer) {
+	e.net, e.backend, e.proposer = net, net.Backend(), p
+	e.prefixes.backend = e.backend
+	e.memory.use(e.backend, e.o.Memory)
+	e.instance.started = time.Now()
+}
+
+// Submit hands in a request. Its stream ends with an error when ctx ends. Errors are ErrQueueFull, ErrStopped,
+// ErrRecovering, ErrGivenUp, and those of a request that could never run.
 func (e *Engine) Submit(ctx context.Context, r Request) (*Stream, error) {
 	if err := r.check(e.o.Context); err != nil {
 		return nil, err
@@ -155,14 +193,29 @@ func (e *Engine) Submit(ctx context.Context, r Request) (*Stream, error) {
 	switch {
 	case e.stopped:
 		return nil, ErrStopped
+	case e.health.err() != nil:
+		return nil, e.health.err()
 	case len(e.waiting) >= e.o.Queue:
 		return nil, ErrQueueFull
 	}
-	e.waiting = append(e.waiting, s)
+	e.submitted++
+	s.id = e.submitted
+	e.waiting = insert(e.waiting, s)
+	e.live = append(e.live, s)
+	s.left = func() { e.leave(s) }
 	e.stats.requests.Add(1)
 	s.unwatch = context.AfterFunc(ctx, e.signal)
 	e.signal()
 	return s, nil
+}
+
+// leave takes a stream that has ended out of those that live.
+func (e *Engine) leave(s *Stream) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if i := slices.Index(e.live, s); i >= 0 {
+		e.live = slices.Delete(e.live, i, i+1)
+	}
 }
 
 // Close cancels every request and stops the engine. It returns when the pass under way is done.
@@ -172,18 +225,6 @@ func (e *Engine) Close() {
 	e.mu.Unlock()
 	e.signal()
 	<-e.done
-}
-
-// Stats returns the engine's figures.
-func (e *Engine) Stats() Stats {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return Stats{
-		Waiting: len(e.waiting), Active: int(e.stats.active.Load()),
-		Requests: e.stats.requests.Load(), Passes: e.stats.passes.Load(),
-		PromptTokens: e.stats.prompt.Load(), OutputTokens: e.stats.output.Load(), Failures: e.stats.failures.Load(),
-		Cache: e.stats.cacheStats(),
-	}
 }
 
 func (e *Engine) signal() {
@@ -196,68 +237,34 @@ func (e *Engine) signal() {
 func (e *Engine) run() {
 	defer close(e.done)
 	for {
-		if e.admit() {
+		stop := false
+		if err := e.guarded(func() error { stop = e.admit(); return nil }); err != nil {
+			e.fail(err)
+			continue
+		}
+		if stop {
 			e.endAll(ErrStopped)
 			return
 		}
 		if len(e.active) == 0 {
-			<-e.wake
+			e.wait()
 			continue
 		}
-		e.step()
-	}
-}
-
-// admit drops requests that were cancelled and gives waiting ones the free lanes. It reports whether the engine is to stop.
-func (e *Engine) admit() (stop bool) {
-	e.reap()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.stopped {
-		return true
-	}
-	kept := e.waiting[:0]
-	for _, s := range e.waiting {
-		switch {
-		case s.ctx.Err() != nil:
-			s.end(Cancelled, context.Cause(s.ctx))
-		case len(e.active) >= e.o.Lanes:
-			kept = append(kept, s)
-		default:
-			e.start(s)
+		if err := e.guarded(func() error { e.step(); return nil }); err != nil {
+			e.fail(err)
 		}
+		e.instance.idle = time.Now()
 	}
-	clear(e.waiting[len(kept):])
-	e.waiting = kept
-	return false
 }
 
-func (e *Engine) start(s *Stream) {
-	lane, err := e.backend.NewLane()
-	if err != nil {
-		e.stats.failures.Add(1)
-		s.end(Failed, err)
-		return
-	}
-	cached := 0
-	if e.prefixes.limit > 0 {
-		cached = e.prefixes.resume(lane, s.prompt)
-		s.plan(&e.prefixes, cached)
-		e.publish()
-	}
-	s.start(lane, cached)
-	e.active = append(e.active, s)
-	e.stats.active.Store(int64(len(e.active)))
-}
-
-// reap frees the lanes of requests that were cancelled.
-func (e *Engine) reap() {
-	for _, s := range e.active {
-		if s.ctx.Err() != nil {
-			e.finish(s, Cancelled, context.Cause(s.ctx))
+// guarded runs work of the backend; a panic there is a fault of its own, not of the process.
+func (e *Engine) guarded(work func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("engine: the pass failed: %v", p)
 		}
-	}
-	e.compact()
+	}()
+	return work()
 }
 
 // compact takes finished streams out of the active ones.
@@ -273,28 +280,53 @@ func (e *Engine) compact() {
 	e.stats.active.Store(int64(len(kept)))
 }
 
+// finish ends a stream that has, or had, a lane.
 func (e *Engine) finish(s *Stream, why Reason, err error) {
 	if s.finished {
 		return
 	}
 	s.finished = true
-	e.backend.FreeLane(s.lane)
+	e.release(s)
 	if why == Failed {
 		e.stats.failures.Add(1)
 	}
 	s.end(why, err)
 }
 
+// release gives back what a stream has of the backend.
+func (e *Engine) release(s *Stream) {
+	e.memory.give(s)
+	lane, saved := s.lane, s.saved
+	s.lane, s.saved = noLane, noCheckpoint
+	if lane != noLane {
+		e.backend.FreeLane(lane)
+	}
+	if saved != noCheckpoint {
+		e.backend.Drop(saved)
+	}
+}
+
 func (e *Engine) endAll(err error) {
-	for _, s := range e.active {
-		e.finish(s, Cancelled, err)
+	for _, s := range slices.Concat(e.active, e.suspended) {
+		e.guarded(func() error { e.finish(s, Cancelled, err); return nil })
 	}
+	e.suspended = nil
 	e.compact()
+	e.abandon()
+	e.guarded(func() error { e.prefixes.clear(); return nil })
+	e.endWaiting(Cancelled, err)
+}
+
+// endWaiting ends the requests that have no lane yet.
+func (e *Engine) endWaiting(why Reason, err error) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.prefixes.clear()
-	for _, s := range e.waiting {
-		s.end(Cancelled, err)
-	}
+	waiting := e.waiting
 	e.waiting = nil
+	e.mu.Unlock()
+	for _, s := range waiting {
+		if why == Failed {
+			e.stats.failures.Add(1)
+		}
+		s.end(why, err)
+	}
 }

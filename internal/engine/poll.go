@@ -20,14 +20,7 @@ func (s *Stream) Processed() int {
 // progress tells that so many tokens of the prompt have been read.
 func (s *Stream) progress(n int) {
 	s.mu.Lock()
-	s.processed = n
+	s.processed = max(s.processed, n)
 	s.mu.Unlock()
 	s.signal()
-}
-
-// Running reports whether the engine takes requests.
-func (e *Engine) Running() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return !e.stopped
 }

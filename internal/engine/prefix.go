@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
+	"time"
 
 	"splash/internal/model"
 )
@@ -26,6 +28,7 @@ type prefix struct {
 type prefixes struct {
 	backend model.Backend
 	limit   int64 // bytes; 0: nothing is kept
+	room    int64 // of them, that there is for the next one to be kept
 	entries []*prefix
 	bytes   int64
 	tick    uint64
@@ -97,7 +100,7 @@ func (c *prefixes) save(lane model.Lane, tokens []int32) *prefix {
 		return nil
 	}
 	bytes += int64(4 * len(tokens))
-	if bytes > c.limit {
+	if bytes > c.room {
 		c.backend.Drop(at)
 		return nil
 	}
@@ -106,11 +109,19 @@ func (c *prefixes) save(lane model.Lane, tokens []int32) *prefix {
 	c.entries = append(c.entries, p)
 	c.bytes += bytes
 	c.Saves++
-	for c.bytes > c.limit {
-		c.drop(slices.MinFunc(c.entries, func(a, b *prefix) int { return int(max(min(int64(a.used)-int64(b.used), 1), -1)) }))
-		c.Evictions++
+	for c.bytes > c.room && c.evict() {
 	}
 	return p
+}
+
+// evict drops the checkpoint that was used longest ago.
+func (c *prefixes) evict() bool {
+	if len(c.entries) == 0 {
+		return false
+	}
+	c.drop(slices.MinFunc(c.entries, func(a, b *prefix) int { return cmp.Compare(a.used, b.used) }))
+	c.Evictions++
+	return true
 }
 
 func (c *prefixes) drop(p *prefix) {
@@ -129,6 +140,13 @@ func (c *prefixes) clear() {
 		c.drop(c.entries[0])
 	}
 }
+
+// forget lets go of what a backend at fault kept.
+func (c *prefixes) forget() { c.entries, c.bytes = nil, 0 }
+
+// writeBehind and due are of checkpoints that are to be written beside being kept.
+func (c *prefixes) writeBehind(now time.Time) {}
+func (c *prefixes) due() time.Time            { return time.Time{} }
 
 func (c *prefixes) stats() CacheStats {
 	s := c.CacheStats
@@ -186,7 +204,8 @@ func (e *Engine) checkpoint(s *Stream) {
 	if !slices.Contains(s.stops, s.at) {
 		return
 	}
-	defer e.publish()
+	defer e.publishCache()
+	e.prefixes.room = e.memory.room(e.prefixes.limit)
 	p := e.prefixes.save(s.lane, s.prompt[:s.at])
 	if p == nil || slices.Contains(s.keep[:], s.at) {
 		return
@@ -197,8 +216,8 @@ func (e *Engine) checkpoint(s *Stream) {
 	s.rolling = p
 }
 
-// publish lets Stats see the figures of prompt reuse.
-func (e *Engine) publish() {
+// publishCache lets Stats see the figures of prompt reuse.
+func (e *Engine) publishCache() {
 	s := e.prefixes.stats()
 	e.stats.cache.Store(&s)
 }

@@ -15,6 +15,7 @@ import (
 type Request struct {
 	Prompt    []int32
 	MaxTokens int // 0: what the context leaves
+	Priority  Priority
 	Policy    oracle.Policy
 	Seed      uint64  // of the random stream of a sampled request
 	Stop      []int32 // tokens that end the output; they are counted, and delivered as the last token
@@ -64,17 +65,23 @@ type Timing struct{ Submitted, Started, First, Ended time.Time }
 
 // A Stream is a request under way. Next is for one goroutine at a time.
 type Stream struct {
+	id      uint64 // in the order of submission
 	ctx     context.Context
 	unwatch func() bool
+	left    func() // it has ended
 
 	// Of the engine's loop alone.
-	prompt   []int32
+	prompt   []int32 // to be read: the request's, and what was said since where a lane's states were given up
+	output   []int32
 	lane     model.Lane
-	stops    []int   // where its states are kept on the way, ascending
-	keep     [2]int  // the stops that are kept for good
-	rolling  *prefix // the last one kept that is not
-	at       int     // tokens of the prompt that are in the lane
-	anchor   int32   // the last token chosen, not in the lane yet
+	saved    model.Checkpoint // of a suspended stream; noCheckpoint: it reads again
+	held     bool             // it is suspended
+	charged  int64            // bytes of memory
+	stops    []int            // where its states are kept on the way, ascending
+	keep     [2]int           // the stops that are kept for good
+	rolling  *prefix          // the last one kept that is not
+	at       int              // tokens of the prompt that are in the lane
+	anchor   int32            // the last token chosen, not in the lane yet
 	chosen   int
 	limit    int
 	request  Request
@@ -92,6 +99,8 @@ type Stream struct {
 	reason    Reason
 	err       error
 	timing    Timing
+	phase     phase
+	said      int // tokens
 	cached    int
 	processed int // tokens of the prompt
 	scores    []float32
@@ -100,8 +109,8 @@ type Stream struct {
 
 func newStream(ctx context.Context, r Request, contextSize int) *Stream {
 	s := &Stream{
-		ctx: ctx, unwatch: func() bool { return true }, prompt: r.Prompt, request: r, limit: r.MaxTokens,
-		ready: make(chan struct{}, 1),
+		ctx: ctx, unwatch: func() bool { return true }, left: func() {}, prompt: r.Prompt, request: r, limit: r.MaxTokens,
+		lane: noLane, saved: noCheckpoint, ready: make(chan struct{}, 1),
 	}
 	if s.limit == 0 {
 		s.limit = contextSize - len(r.Prompt)
@@ -217,6 +226,7 @@ func (s *Stream) propose(rows, vocab int) {
 func (s *Stream) accept(token int32) Reason {
 	s.anchor = token
 	s.chosen++
+	s.output = append(s.output, token)
 	if s.counts != nil {
 		s.note(token, 1)
 	}
@@ -224,6 +234,7 @@ func (s *Stream) accept(token int32) Reason {
 	if s.chosen == 1 {
 		s.timing.First = time.Now()
 	}
+	s.said++
 	s.tokens = append(s.tokens, token)
 	s.mu.Unlock()
 	s.signal()
@@ -242,6 +253,7 @@ func (s *Stream) end(why Reason, err error) {
 	s.reason, s.err = why, err
 	s.timing.Ended = time.Now()
 	s.mu.Unlock()
+	s.left()
 	s.signal()
 }
 
