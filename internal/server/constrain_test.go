@@ -56,6 +56,8 @@ func TestConstraintChecks(t *testing.T) {
 		{path: cc, body: chatBody(`"response_format":{"type":"yaml"}`), status: 400, has: []string{"response_format.type must be text, json_object or json_schema"}},
 		{path: cc, body: chatBody(`"response_format":{"type":"json_schema"}`), status: 400, has: []string{"response_format.json_schema must be an object"}},
 		{path: cc, body: chatBody(`"response_format":{"type":"json_schema","json_schema":{"name":"a"}}`), status: 400, has: []string{"response_format.json_schema.schema must be a JSON Schema"}},
+		{path: msgs, body: "{" + mu + `,"thread":{"type":"create"}}`, status: 400, has: []string{`"details":{"error_code":"thread_unsupported_request"}`, "thread is not supported"}},
+		{path: msgs, body: "{" + mu + `,"thread":null}`, status: 200},
 		{path: msgs, body: "{" + mu + `,"output_format":{"type":"text"}}`, status: 400, has: []string{"output_format.type must be json_schema"}},
 		{path: msgs, body: "{" + mu + `,"output_config":{"format":{"type":"json_schema"}}}`, status: 400, has: []string{"output_config.format.schema must be a JSON Schema"}},
 		{path: msgs, body: "{" + mu + `,"output_config":{"format":` + messageFormat + `},"output_format":` + messageFormat + `}`, status: 400, has: []string{"cannot be combined"}},

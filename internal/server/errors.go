@@ -18,7 +18,8 @@ type Error struct {
 	Code    string
 	Message string
 
-	field *systemOneFault // where the interface names fields
+	field   *systemOneFault // where the interface names fields
+	details *errorDetails   // what Anthropic's clients go by
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -124,9 +125,14 @@ type openAIError struct {
 type anthropicError struct {
 	Type  string `json:"type"`
 	Error struct {
-		Type    string `json:"type"`
-		Message string `json:"message"`
+		Type    string        `json:"type"`
+		Message string        `json:"message"`
+		Details *errorDetails `json:"details,omitempty"`
 	} `json:"error"`
+}
+
+type errorDetails struct {
+	Code string `json:"error_code"`
 }
 
 // body is the error as the dialect's clients read it.
@@ -136,7 +142,7 @@ func (d dialect) body(e *Error) any {
 	}
 	if d == anthropic {
 		var b anthropicError
-		b.Type, b.Error.Type, b.Error.Message = "error", anthropicType(e.Status), e.Message
+		b.Type, b.Error.Type, b.Error.Message, b.Error.Details = "error", anthropicType(e.Status), e.Message, e.details
 		return b
 	}
 	var b openAIError

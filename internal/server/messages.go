@@ -44,6 +44,7 @@ type messageConversation struct {
 func (x *exchange) messageRequest(body *ojson.Object) (*generation, messageConversation, error) {
 	g := newGeneration("msg_")
 	f := &fields{o: body}
+	f.thread()
 	x.common(f, g)
 	g.stream = f.bool("stream", false)
 	f.progress(g)
@@ -64,6 +65,16 @@ func (x *exchange) messageRequest(body *ojson.Object) (*generation, messageConve
 		return nil, c, invalidf("a final assistant message (prefill) is not supported")
 	}
 	return g, c, nil
+}
+
+// thread refuses to keep a conversation for the client, which then sends all of it each time. A request that goes on with one
+// would make no sense without it, so that the field cannot be passed over.
+func (f *fields) thread() {
+	if f.has("thread") {
+		e := invalidf("thread is not supported: send the whole conversation")
+		e.details = &errorDetails{Code: "thread_unsupported_request"}
+		f.err = e
+	}
 }
 
 // messageConversation reads what makes the prompt.
