@@ -6,14 +6,13 @@ import (
 	"errors"
 	"fmt"
 
-	"splash/dequant"
 	"splash/internal/model"
 	"splash/oracle"
 	"splash/planner"
 )
 
-// A Backend runs a dense hybrid target on a device. It implements model.Backend: weights are the planes of the target's
-// images, in place; activations are F32. A pass is recorded from Begin to End, which runs it.
+// A Backend runs a target on a device. It implements model.Backend: weights are the planes of the target's images, in place;
+// activations are F32. A pass is recorded from Begin to End, which runs it.
 type Backend struct {
 	device  *Device
 	layout  *planner.Layout
@@ -23,8 +22,11 @@ type Backend struct {
 
 	images   []image
 	matrices []matrix
+	experts  []expertMatrix
 	vectors  []*Buffer
 	buffers  []buffer
+	signs    map[string]*Buffer // of rotations, by their bytes
+	owned    []*Buffer          // weights that no image has as the kernels read them, and scratch of before
 
 	states   []state
 	lanes    []*lane // by slot; nil: free
@@ -35,7 +37,10 @@ type Backend struct {
 	// What kernels know of the pass.
 	rowBuffer, segmentBuffer, outputBuffer, everyRow, freq *Buffer
 
-	draft draftSet
+	draft   draftSet
+	ngram   *ngramSet // nil: no n-gram layer
+	scratch scratchSet
+	rotated rotation
 
 	kind          model.Kind
 	commands      Commands
@@ -59,7 +64,13 @@ type buffer struct {
 }
 
 // kernelSet are the kernels that take no format.
-type kernelSet struct{ rmsnorm, gatedNorm, copyRows, projectF32, prepare, attention, conv, gdn *Kernel }
+type kernelSet struct {
+	rmsnorm, gatedNorm, copyRows, projectF32, gatherF32, prepare, attention, conv, gdn, hadamard *Kernel
+	route, group, combine, addGated                                                              *Kernel
+	expand, groupedNorm, mix, write, mean                                                        *Kernel
+	ngramGate, ngramConv                                                                         *Kernel
+	indexPrepare, indexPool, indexScore, indexSelect                                             *Kernel
+}
 
 // Options are the choices of a backend.
 type Options struct {
@@ -67,27 +78,42 @@ type Options struct {
 	WideKV  bool // keys and values are F32 instead of BF16
 }
 
-// New returns a backend for a target of the dense architecture. The images are those of [PlanImages] and stay open until
-// Close.
+// New returns a backend for a target. The images are those of [PlanImages] and stay open until Close; without them, or for a
+// tensor that they lack, weights become planes in memory as they are loaded.
 func New(d *Device, p *planner.Plan, images *planner.Images, o Options) (*Backend, error) {
-	s := &p.Layout
-	if s.Arch != planner.DenseHybrid {
-		return nil, fmt.Errorf("metal: %s is of an architecture that the metal backend does not run; it runs dense hybrids",
-			p.Family.Name)
+	if err := check(&p.Layout); err != nil {
+		return nil, err
 	}
-	if s.GDN.HeadDim != gdnDim || s.GDN.Kernel > convTaps || s.Attention.HeadDim%32 != 0 || s.Attention.HeadDim > 256 {
-		return nil, fmt.Errorf("metal: heads of %d and %d and convolutions of %d taps; the kernels take heads of %d, of up to 256 in "+
-			"attention, and up to %d taps", s.GDN.HeadDim, s.Attention.HeadDim, s.GDN.Kernel, gdnDim, convTaps)
-	}
-	b := &Backend{device: d, layout: s, maxRows: o.MaxRows, kvBytes: 2}
+	b := &Backend{device: d, layout: &p.Layout, maxRows: o.MaxRows, kvBytes: 2, signs: make(map[string]*Buffer)}
 	if o.WideKV {
 		b.kvBytes = 4
 	}
+	if images == nil {
+		images = new(planner.Images)
+	}
 	if err := b.open(images); err != nil {
-		b.Close()
-		return nil, err
+		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
+}
+
+// check holds a layout to what the kernels are built for.
+func check(s *planner.Layout) error {
+	switch a, g, m, q := &s.Attention, &s.GDN, &s.MoE, &s.QSA; {
+	case a.HeadDim%32 != 0 || a.HeadDim > 256:
+		return fmt.Errorf("metal: attention heads of %d; the kernels take multiples of 32 up to 256", a.HeadDim)
+	case g.HeadDim != 0 && g.HeadDim != gdnDim || g.Kernel > convTaps:
+		return fmt.Errorf("metal: GDN heads of %d and convolutions of %d taps; the kernels take heads of %d and up to %d taps",
+			g.HeadDim, g.Kernel, gdnDim, convTaps)
+	case m.Experts > maxExperts || m.Taken > maxTaken:
+		return fmt.Errorf("metal: %d of %d experts; the kernels take up to %d of %d", m.Taken, m.Experts, maxTaken, maxExperts)
+	case q.Heads != 0 && (q.HeadDim%32 != 0 || q.HeadDim > 128 || q.Block < 1 || pageTokens%q.Block != 0):
+		return fmt.Errorf("metal: an index of heads of %d over blocks of %d; the kernels take multiples of 32 up to 128 and blocks "+
+			"that divide %d", q.HeadDim, q.Block, pageTokens)
+	case s.PLE.Heads != 0 && (s.PLE.Kernel-1)*s.PLE.Dilation+model.RollbackRows >= ngramKept:
+		return fmt.Errorf("metal: n-gram convolutions of %d taps %d apart; the kernels keep %d rows", s.PLE.Kernel, s.PLE.Dilation, ngramKept)
+	}
+	return nil
 }
 
 func (b *Backend) open(images *planner.Images) error {
@@ -95,11 +121,15 @@ func (b *Backend) open(images *planner.Images) error {
 	if b.kvBytes == 4 {
 		suffix = "_f32"
 	}
+	k := &b.kernels
 	for name, k := range map[string]**Kernel{
-		"rmsnorm": &b.kernels.rmsnorm, "gated_norm": &b.kernels.gatedNorm, "copy_rows": &b.kernels.copyRows,
-		"project_f32": &b.kernels.projectF32, "attention_prepare" + suffix: &b.kernels.prepare,
-		"attention" + suffix: &b.kernels.attention,
-		"conv":               &b.kernels.conv, "gdn": &b.kernels.gdn,
+		"rmsnorm": &k.rmsnorm, "gated_norm": &k.gatedNorm, "copy_rows": &k.copyRows, "project_f32": &k.projectF32,
+		"gather_f32": &k.gatherF32, "attention_prepare" + suffix: &k.prepare, "attention" + suffix: &k.attention,
+		"conv": &k.conv, "gdn": &k.gdn, "hadamard": &k.hadamard,
+		"moe_route": &k.route, "moe_group": &k.group, "moe_combine": &k.combine, "add_gated": &k.addGated,
+		"expand": &k.expand, "grouped_norm": &k.groupedNorm, "hyper_mix": &k.mix, "hyper_write": &k.write, "stream_mean": &k.mean,
+		"ngram_gate": &k.ngramGate, "ngram_conv": &k.ngramConv,
+		"index_prepare": &k.indexPrepare, "index_pool": &k.indexPool, "index_score": &k.indexScore, "index_select": &k.indexSelect,
 	} {
 		var err error
 		if *k, err = b.device.Kernel(name); err != nil {
@@ -120,6 +150,10 @@ func (b *Backend) open(images *planner.Images) error {
 // wrap makes images the device's.
 func (b *Backend) wrap(images *planner.Images) error {
 	for _, f := range images.Files {
+		if f.Name == ngramImage {
+			b.images = append(b.images, image{file: f})
+			continue
+		}
 		buf, err := b.device.Wrap(f.Data)
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
@@ -148,7 +182,7 @@ func (b *Backend) fill(freq []float32) error {
 }
 
 // Close frees the backend's memory. The device and the images stay the caller's.
-func (b *Backend) Close() {
+func (b *Backend) Close() error {
 	free := func(all ...*Buffer) {
 		for _, x := range all {
 			if x != nil {
@@ -165,86 +199,18 @@ func (b *Backend) Close() {
 	for _, s := range b.states {
 		free(s.buffers[:]...)
 	}
+	for _, x := range b.signs {
+		free(x)
+	}
 	free(b.vectors...)
+	free(b.owned...)
+	free(b.scratch[:]...)
 	free(b.rowBuffer, b.segmentBuffer, b.outputBuffer, b.everyRow, b.freq, b.pages.table, b.draft.freq, b.draft.sources)
 	*b = Backend{}
+	return nil
 }
 
 var _ model.Backend = (*Backend)(nil)
-
-// A matrix is a projection: planes, or F32 rows.
-type matrix struct {
-	planes               planeBuffers
-	gather, small, large *Kernel // nil for F32 rows
-	params               projectParams
-}
-
-// find is where an image holds a tensor: the rows of it that are the tensor's begin at first.
-func (b *Backend) find(t *planner.Tensor) (m *image, in *planner.ImageTensor, first int, err error) {
-	for i := range b.images {
-		if in = b.images[i].file.Tensor(t.Name); in == nil {
-			continue
-		}
-		for _, part := range in.Parts {
-			if part.Name == t.Name {
-				return &b.images[i], in, first, nil
-			}
-			first += part.Rows
-		}
-	}
-	return nil, nil, 0, fmt.Errorf("metal: no image holds %s", t.Name)
-}
-
-// LoadMatrix finds a projection or the table in the images.
-func (b *Backend) LoadMatrix(_ planner.Weights, t *planner.Tensor) (model.Matrix, error) {
-	img, in, first, err := b.find(t)
-	if err != nil {
-		return 0, err
-	}
-	if t.Signs != nil {
-		return 0, fmt.Errorf("metal: %s is rotated, which the metal backend does not run", t.Name)
-	}
-	if rounded(t, in) {
-		return 0, fmt.Errorf("metal: %s is asked for in BF16; its image holds 4 bits", t.Name)
-	}
-	m := matrix{params: projectParams{cols: cUint(t.Cols), outputs: cUint(t.Rows), first: cUint(first)}}
-	if o := t.ColOrder; o != nil {
-		m.params.head, m.params.keyHeads, m.params.perKey = cUint(o.Size), cUint(o.KeyHeads), cUint(o.PerKey)
-	}
-	switch {
-	case in.Form == planner.Planes:
-		suffix := planner.LookupImage(in.Type).Name
-		for name, k := range map[string]**Kernel{"gather_": &m.gather, "project_": &m.small, "project_wide_": &m.large} {
-			if *k, err = b.device.Kernel(name + suffix); err != nil {
-				return 0, err
-			}
-		}
-		m.planes = planesOf(img.buffer, in)
-	case in.Type == dequant.F32:
-		m.planes.plane0 = img.buffer.from(in.Plane0.Offset)
-	default:
-		return 0, fmt.Errorf("metal: %s is %s rows, which no projection reads", t.Name, in.Type)
-	}
-	b.matrices = append(b.matrices, m)
-	return model.Matrix(len(b.matrices) - 1), nil
-}
-
-// LoadVector copies a small tensor as F32 values.
-func (b *Backend) LoadVector(_ planner.Weights, t *planner.Tensor) (model.Vector, error) {
-	img, in, first, err := b.find(t)
-	if err != nil {
-		return 0, err
-	}
-	buf, err := b.device.NewBuffer(4 * t.Rows * t.Cols)
-	if err != nil {
-		return 0, err
-	}
-	for i := range t.Rows {
-		img.file.DecodeRow(in, view[float32](buf)[i*t.Cols:(i+1)*t.Cols], first+i)
-	}
-	b.vectors = append(b.vectors, buf)
-	return model.Vector(len(b.vectors) - 1), nil
-}
 
 // Buffer allocates a buffer.
 func (b *Backend) Buffer(width int, d model.Domain) (model.Buffer, error) {
@@ -262,7 +228,7 @@ func (b *Backend) Buffer(width int, d model.Domain) (model.Buffer, error) {
 // Begin starts the recording of a pass.
 func (b *Backend) Begin(p *model.Pass) error {
 	b.commands.Reset()
-	b.kind, b.err = p.Kind, nil
+	b.kind, b.err, b.rotated = p.Kind, nil, rotation{}
 	b.rows, b.outputs, b.segments, b.pending = 0, 0, b.segments[:0], b.pending[:0]
 	if n, _ := p.Rows(); n == 0 || n > b.maxRows {
 		return fmt.Errorf("metal: a pass of %d rows; 1 to %d are possible", n, b.maxRows)
@@ -310,6 +276,7 @@ func (b *Backend) addSegment(s *model.Segment) error {
 		}
 		view[rowInfo](b.rowBuffer)[b.rows] = rowInfo{
 			token: cUint(token), lane: cUint(s.Lane), index: cUint(start + i), t: cInt(pos.T), h: cInt(pos.H), w: cInt(pos.W),
+			padding: bit(s.Routed != 0 && i >= s.Routed),
 		}
 		if i >= len(s.Tokens)-s.Outputs {
 			view[uint32](b.outputBuffer)[b.outputs] = uint32(b.rows)
@@ -352,8 +319,11 @@ func (b *Backend) End() error {
 		return err
 	}
 	if b.kind == model.TargetPass {
+		row := 0
 		for i, slot := range b.segments {
 			b.lanes[slot].advance(b.pending[i])
+			b.remember(b.lanes[slot], row, b.pending[i])
+			row += b.pending[i]
 		}
 	}
 	return nil

@@ -191,26 +191,38 @@ func compareLogits(t testing.TB, n, reference model.Network, tokens []int32, tol
 	}
 }
 
-// TestGeneratedModels runs dense models in further kinds of formats, one of them tied.
+// TestGeneratedModels runs models of every architecture and of further kinds of formats, from planes made in memory.
 func TestGeneratedModels(t *testing.T) {
-	tokens := readManifest(t).Tokens[:12]
+	tokens := readManifest(t).Tokens[:24]
 	d := open(t, Devices()[0])
-	for _, kind := range []dequant.Type{dequant.IQ2XS, dequant.NVFP4, dequant.MXFP4, dequant.F16} {
-		t.Run(kind.String(), func(t *testing.T) {
-			family := "tiny-qwen35"
-			if kind == dequant.F16 {
-				family = "tiny-qwen35-tied"
+	for _, r := range []fixtures.Recipe{
+		{Family: "tiny-qwen35", Formats: fixtures.Uniform(dequant.IQ2XS)},
+		{Family: "tiny-qwen35", Formats: fixtures.Uniform(dequant.NVFP4)},
+		{Family: "tiny-qwen35-tied", Formats: fixtures.Uniform(dequant.F16)},
+		{Family: "tiny-qwen35moe", Formats: fixtures.Uniform(dequant.MXFP4)},
+		{Family: "tiny-qwen35moe", Formats: fixtures.Projections(dequant.Q5_K), Fused: true},
+		{Family: "tiny-flint", Formats: fixtures.Uniform(dequant.Q4_K)},
+		{Family: "tiny-flint", Formats: fixtures.Uniform(dequant.NVFP4), Scaled: true},
+		{Family: "tiny-qwen4exp", Formats: fixtures.Uniform(dequant.Q8_0)},
+		{Family: "tiny-qwen4exp", Formats: fixtures.Projections(dequant.Q4_0)},
+		{Family: "tiny-rotated", Formats: fixtures.Uniform(dequant.PQ2_0), Rotated: true},
+	} {
+		r.Seed = 7
+		t.Run(r.Family, func(t *testing.T) {
+			x := openRecipe(t, r)
+			b, err := New(d, x.plan, nil, Options{MaxRows: 32, WideKV: true})
+			if err != nil {
+				t.Fatal(err)
 			}
-			x := openRecipe(t, fixtures.Recipe{Family: family, Seed: 7, Formats: fixtures.Uniform(kind)})
-			b := x.backend(t, d, Options{MaxRows: 16, WideKV: true})
+			t.Cleanup(func() { b.Close() })
 			n := x.network(t, b, model.Options{Taps: []int{1}})
-			r := x.network(t, reference.New(x.plan, 16), model.Options{Taps: []int{1}})
-			compareLogits(t, n, r, tokens, wideTolerance)
-			if got, want := greedy(t, n, tokens, 4), greedy(t, r, tokens, 4); !slices.Equal(got, want) {
-				t.Errorf("greedy text %v, the oracle's %v", got, want)
-			}
-			if got, want := n.Tap(0, 0)[5], r.Tap(0, 0)[5]; math.Abs(float64(got-want)) > wideTolerance {
+			o := x.network(t, reference.New(x.plan, 32), model.Options{Taps: []int{1}})
+			compareLogits(t, n, o, tokens, wideTolerance)
+			if got, want := n.Tap(0, 0)[5], o.Tap(0, 0)[5]; math.Abs(float64(got-want)) > wideTolerance {
 				t.Errorf("tap %v, want %v", got, want)
+			}
+			if got, want := greedy(t, n, tokens, 4), greedy(t, o, tokens, 4); !slices.Equal(got, want) {
+				t.Errorf("greedy text %v, the oracle's %v", got, want)
 			}
 		})
 	}
@@ -298,10 +310,18 @@ func TestPassAllocates(t *testing.T) {
 // TestRefusals: what the backend does not run is refused by name.
 func TestRefusals(t *testing.T) {
 	d := open(t, Devices()[0])
-	moe := openTiny(t, "tiny-qwen35moe-Q4_K_M")
-	_, err := New(d, moe.plan, new(planner.Images), Options{MaxRows: 8})
-	if err == nil || !strings.Contains(err.Error(), "architecture") {
-		t.Errorf("a MoE target: %v", err)
+	for want, change := range map[string]func(l *planner.Layout){
+		"attention heads of 512": func(l *planner.Layout) { l.Attention.HeadDim = 512 },
+		"GDN heads of 64":        func(l *planner.Layout) { l.GDN.HeadDim = 64 },
+		"33 of 64 experts":       func(l *planner.Layout) { l.MoE.Experts, l.MoE.Taken = 64, 33 },
+		"blocks of 5":            func(l *planner.Layout) { l.QSA = planner.QSALayout{Heads: 1, HeadDim: 128, Block: 5} },
+		"20 apart":               func(l *planner.Layout) { l.PLE = planner.PLELayout{Heads: 1, Kernel: 4, Dilation: 20} },
+	} {
+		p := *openTiny(t, "tiny-qwen35-Q8_0").plan
+		change(&p.Layout)
+		if _, err := New(d, &p, nil, Options{MaxRows: 8}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 	x := openTiny(t, "tiny-qwen35-Q8_0")
 	b := x.backend(t, d, Options{MaxRows: 8})

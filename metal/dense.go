@@ -7,18 +7,21 @@ import (
 	"math"
 
 	"splash/internal/model"
-	"splash/planner"
 )
 
 // Embed gathers the table's rows.
 func (b *Backend) Embed(dst model.Buffer, table model.Matrix) {
 	m := &b.matrices[table]
+	p := gatherParams{cols: m.params.cols}
 	if m.gather == nil {
-		b.refuse("a token table of F32 rows")
-		return
+		add(&b.commands, b.kernels.gatherF32, copyGrid(b.rows, int(p.cols)), p, m.planes.plane0, b.rowBuffer.from(0), b.at(dst))
+	} else {
+		add(&b.commands, m.gather, gatherGrid(b.rows, int(p.cols)), p, m.planes.plane0, m.planes.plane1, m.planes.meta,
+			b.rowBuffer.from(0), b.at(dst))
 	}
-	add(&b.commands, m.gather, gatherGrid(b.rows, int(m.params.cols)), gatherParams{cols: m.params.cols},
-		m.planes.plane0, m.planes.plane1, m.planes.meta, b.rowBuffer.from(0), b.at(dst))
+	if m.signs != nil {
+		b.hadamard(b.at(dst), b.at(dst), m.signs, b.rows, int(p.cols), true)
+	}
 }
 
 // Outputs copies the rows whose logits are wanted.
@@ -61,15 +64,20 @@ func (b *Backend) project(dst, x model.Buffer, w model.Matrix, epilogue cUint) {
 	if n == 0 {
 		return
 	}
+	in := b.at(x)
+	if m.signs != nil {
+		in = b.rotate(x, m.signs, n, int(m.params.cols))
+	}
+	b.multiply(b.at(dst), in, m, n, epilogue)
+	b.rotated.keep(b, dst)
+}
+
+// multiply multiplies n rows by a matrix.
+func (b *Backend) multiply(dst, x binding, m *matrix, n int, epilogue cUint) {
 	p := m.params
 	p.rows, p.epilogue = cUint(n), epilogue
 	if m.small == nil {
-		if epilogue != epilogueStore && epilogue != epilogueAdd {
-			b.refuse("a gate of F32 rows")
-			return
-		}
-		add(&b.commands, b.kernels.projectF32, grid{x: (int(p.outputs) + 7) / 8, y: n, threads: 256}, p,
-			b.at(x), m.planes.plane0, b.at(dst))
+		add(&b.commands, b.kernels.projectF32, grid{x: (int(p.outputs) + 7) / 8, y: n, threads: 256}, p, x, m.planes.plane0, dst)
 		return
 	}
 	g, wide := projectGrid(n, int(p.outputs))
@@ -77,15 +85,11 @@ func (b *Backend) project(dst, x model.Buffer, w model.Matrix, epilogue cUint) {
 	if wide {
 		k = m.large
 	}
-	add(&b.commands, k, g, p, b.at(x), m.planes.plane0, m.planes.plane1, m.planes.meta, b.at(dst))
+	add(&b.commands, k, g, p, x, m.planes.plane0, m.planes.plane1, m.planes.meta, dst)
 }
 
 // Attention stores the keys and values of the rows and attends.
 func (b *Backend) Attention(dst, q, k, v model.Buffer, a *model.Attention) {
-	if a.Index != nil {
-		b.refuse("sparse attention")
-		return
-	}
 	s, kv := a.Layout, &b.states[a.KV]
 	p := prepareParams{
 		heads: cUint(s.Heads), kvHeads: cUint(s.KVHeads), dim: cUint(s.HeadDim), gated: bit(s.Gated), qNorm: bit(a.QNorm != model.None),
@@ -97,10 +101,16 @@ func (b *Backend) Attention(dst, q, k, v model.Buffer, a *model.Attention) {
 	keys, values, table, rows := kv.buffers[0].from(0), kv.buffers[1].from(0), b.pages.table.from(0), b.rowBuffer.from(0)
 	add(&b.commands, b.kernels.prepare, headGrid(s.Heads+2*s.KVHeads, b.rows), p, b.at(q), b.at(k), b.at(v), b.vector(a.QNorm),
 		b.vector(a.KNorm), b.freq.from(0), rows, table, keys, values)
-	add(&b.commands, b.kernels.attention, attentionGrid(s.Heads, b.rows, s.HeadDim), attentionParams{
+	at := attentionParams{
 		heads: p.heads, kvHeads: p.kvHeads, dim: p.dim, gated: p.gated, sinks: bit(a.Sinks != model.None), window: cUint(a.Window),
 		tablePages: p.tablePages, scale: cFloat(1 / math.Sqrt(float64(s.HeadDim))),
-	}, b.at(q), rows, table, keys, values, b.vector(a.Sinks), b.at(dst))
+	}
+	blocks := table
+	if a.Index != nil {
+		blocks = b.choose(a.Index, &at)
+	}
+	add(&b.commands, b.kernels.attention, attentionGrid(s.Heads, b.rows, s.HeadDim), at, b.at(q), rows, table, keys, values,
+		b.vector(a.Sinks), blocks, b.at(dst))
 }
 
 func bit(set bool) cUint {
@@ -145,36 +155,9 @@ func (b *Backend) GatedNorm(dst, x, z model.Buffer, w model.Vector, sigmoid bool
 	add(&b.commands, b.kernels.gatedNorm, headGrid(heads, b.rows), p, b.at(x), b.at(z), b.vectors[w].from(0), b.at(dst))
 }
 
-// refuse makes the pass fail: what is not a dense hybrid's is not run.
+// refuse makes the pass fail.
 func (b *Backend) refuse(what string) {
 	if b.err == nil {
 		b.err = fmt.Errorf("metal: the metal backend does not run %s", what)
 	}
 }
-
-// The operators of other architectures and of drafts, which New and Begin keep from being called.
-
-func (b *Backend) LoadExperts(_ planner.Weights, t *planner.Tensor) (model.Experts, error) {
-	return 0, fmt.Errorf("metal: the metal backend does not run routed experts: %s", t.Name)
-}
-func (b *Backend) IndexState(int) model.State {
-	b.refuse("sparse attention")
-	return 0
-}
-func (b *Backend) NGramState(*planner.PLELayout, int) model.State {
-	b.refuse("n-gram layers")
-	return 0
-}
-func (b *Backend) Route(_, _ model.Buffer, _ *planner.MoELayout) { b.refuse("routed experts") }
-func (b *Backend) Experts(_, _, _ model.Buffer, _, _, _ model.Experts, _ model.Epilogue) {
-	b.refuse("routed experts")
-}
-func (b *Backend) AddGated(_, _, _ model.Buffer, _ model.Vector)     { b.refuse("routed experts") }
-func (b *Backend) Expand(_, _ model.Buffer)                          { b.refuse("hyper-connections") }
-func (b *Backend) HyperRead(_, _, _ model.Buffer, _ *model.HyperMix) { b.refuse("hyper-connections") }
-func (b *Backend) HyperWrite(_, _, _ model.Buffer)                   { b.refuse("hyper-connections") }
-func (b *Backend) StreamMean(_, _ model.Buffer)                      { b.refuse("hyper-connections") }
-func (b *Backend) NGramRows(_ model.Buffer, _ model.Matrix, _ *model.NGram) {
-	b.refuse("n-gram layers")
-}
-func (b *Backend) NGramAdd(_, _, _ model.Buffer, _ *model.NGram) { b.refuse("n-gram layers") }

@@ -69,16 +69,17 @@ func (r *gdnRun) back(n int) { r.index, r.kept = r.index-n, r.kept-n }
 
 // TestGDN holds 512 rows, in passes of several sizes, to the oracle, and fewer on the device that checks every access.
 //
-// The bound follows a column s of the state: a step maps it by g (I - beta k k^T), which stretches nothing, so that what
-// strayed before strays no further, and it rounds sums of gdnDim products of numbers no larger than |s| and |v|; keys,
-// queries, gates and decays stray a few units by themselves.
+// The bound follows the error e of a column s of the state: a step maps it by g (I - beta k k^T), which takes at least the
+// share 1 - g of it away, and adds roundings: of sums of gdnDim products in gdnDim/32 steps and five levels of lanes, of keys
+// and queries that were normalized by such a sum, and of a few products of numbers no larger than |s| and |v|. A decay strays
+// by units of its logarithm.
 func TestGDN(t *testing.T) {
 	testGDN(t, newGDNRun(newBench(t)), 30)
 	testGDN(t, newGDNRun(newFastBench(t)), 512)
 }
 
 func testGDN(t *testing.T, run *gdnRun, rows int) {
-	const each = (3*gdnDim + 64) * u
+	const sum = (gdnDim/32 + 5) * u // roundings of a sum over a head
 	in := gdnInputs(rand.New(rand.NewPCG(19, 1)), rows)
 	var got []float32
 	sizes := []int{1, 8, 3, 12, 1, 100, 9, 1, 64, 7}
@@ -105,13 +106,13 @@ func testGDN(t *testing.T, run *gdnRun, rows int) {
 			g := oracle.GDNDecay(float64(in.alpha[at]), float64(run.bias[head]), float64(run.decay[head]))
 			oracle.GDNStep(o, delta, state, q, k, v, oracle.GDNBeta(float64(in.beta[at])), g)
 			for j := range o {
-				before, sum := length[j], 0.0
+				before, squares := g*length[j], 0.0
 				for d := range gdnDim {
-					sum += state[d*gdnDim+j] * state[d*gdnDim+j]
+					squares += state[d*gdnDim+j] * state[d*gdnDim+j]
 				}
-				length[j] = math.Sqrt(sum)
-				stray[j] += each*(before+math.Abs(v[j])) + 16*u*math.Abs(math.Log(g))*g*before
-				r.check(got[at*gdnDim+j], o[j], (stray[j]+each*length[j])/math.Sqrt(gdnDim), "row %d, head %d, value %d", i, head, j)
+				length[j] = math.Sqrt(squares)
+				stray[j] = g*stray[j] + (2*u-8*u*math.Log(g))*before + (2*sum+8*u)*(before+math.Abs(v[j])) + u*length[j]
+				r.check(got[at*gdnDim+j], o[j], (stray[j]+(2*sum+6*u)*length[j])/math.Sqrt(gdnDim), "row %d, head %d, value %d", i, head, j)
 			}
 		}
 	}

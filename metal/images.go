@@ -7,8 +7,11 @@ import (
 	"splash/planner"
 )
 
+const tableImage = "embedding.bin"
+
 // PlanImages lays out the images that the backend reads: those of the planner, but for the token table, which is planes too,
-// so that the kernels of a format read it. A tied model's table is in its head already.
+// so that the kernels of a format read it. A tied model's table is in its head already. Planes are in an image of the name that
+// the planner's rows have.
 func PlanImages(p *planner.Plan, w planner.Weights) (*planner.ImagePlan, error) {
 	inexact, err := planner.InexactBF16(p, w)
 	if err != nil {
@@ -20,7 +23,7 @@ func PlanImages(p *planner.Plan, w planner.Weights) (*planner.ImagePlan, error) 
 	}
 	out := new(planner.ImagePlan)
 	for _, m := range all.Images {
-		if m.Name != "embedding.bin" {
+		if m.Name != tableImage {
 			out.Images = append(out.Images, m)
 		}
 	}
@@ -38,7 +41,7 @@ func PlanImages(p *planner.Plan, w planner.Weights) (*planner.ImagePlan, error) 
 		return nil, err
 	}
 	m := alone.Images[0]
-	m.Name, m.Layer, m.Type = "table.bin", uint32(p.Layout.Vocab), uint32(p.Layout.Hidden)
+	m.Name, m.Layer, m.Type = tableImage, uint32(p.Layout.Vocab), uint32(p.Layout.Hidden)
 	out.Images = append(out.Images, m)
 	return out, nil
 }

@@ -5,6 +5,7 @@ package metal
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"splash/internal/model"
 )
@@ -16,6 +17,7 @@ type lane struct {
 	kept   int // rows whose updates the recurrent states do not hold yet
 	slot   int // where those updates are
 	pages  []uint32
+	tokens []int32 // the last ones, where n-grams are hashed of them
 
 	// The last segment of a target's pass: its first row in the pass and in the lane. A draft's context is made of them.
 	firstRow, firstIndex int
@@ -130,6 +132,7 @@ func (b *Backend) Rollback(h model.Lane, n int) error {
 		return fmt.Errorf("metal: %d rows of lane %d cannot be taken back, the last %d can", n, h, l.last)
 	}
 	l.length, l.last, l.kept = l.length-n, l.last-n, l.kept-n
+	l.tokens = l.tokens[:max(0, len(l.tokens)-n)]
 	return nil
 }
 
@@ -229,7 +232,7 @@ func (b *Backend) Save(h model.Lane) (model.Checkpoint, int64, error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	c := &checkpoint{lane: lane{length: l.length, kept: l.kept, slot: l.slot}}
+	c := &checkpoint{lane: lane{length: l.length, kept: l.kept, slot: l.slot, tokens: slices.Clone(l.tokens)}}
 	var bytes int64
 	for i := range b.states {
 		var all []byte
@@ -270,7 +273,7 @@ func (b *Backend) Resume(h model.Lane, n model.Checkpoint) error {
 		pages = pages[:need]
 	}
 	*l = c.lane
-	l.pages = pages
+	l.pages, l.tokens = pages, slices.Clone(c.lane.tokens)
 	for i := range b.states {
 		rest := c.states[i]
 		b.parts(&b.states[i], int(h), func(part []byte) { rest = rest[copy(part, rest):] })

@@ -150,7 +150,7 @@ func TestAddressSpaces(t *testing.T) {
 			t.Errorf("%s: %v", s.name, err)
 		}
 		for _, wrong := range [][2]string{
-			{"threadgroup float *mine", "device float *mine"}, {"(threadgroup float *)shared", "(device float *)shared"},
+			{"threadgroup float *part =", "device float *part ="}, {"(threadgroup float *)shared", "(device float *)shared"},
 			{"device const uchar *b)", "constant uchar *b)"}, {"device float *past", "constant float *past"},
 			{"device float *state =", "threadgroup float *state ="}, {"constant CopyParams &p", "device CopyParams &p2"},
 		} {

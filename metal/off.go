@@ -2,15 +2,32 @@
 
 package metal
 
-import "errors"
+import (
+	"context"
+	"errors"
+
+	"splash/internal/model"
+)
 
 // A Device runs kernels; without cgo there is none.
 type Device struct{ Name string }
+
+var errOff = errors.New("metal: this build has no devices: it was made with CGO_ENABLED=0")
 
 // Devices is empty: a device takes cgo.
 func Devices() []string { return nil }
 
 // Open fails: a device takes cgo.
-func Open(kind string) (*Device, error) {
-	return nil, errors.New("metal: this build has no devices: it was made with CGO_ENABLED=0")
-}
+func Open(kind string) (*Device, error) { return nil, errOff }
+
+// Close does nothing.
+func (d *Device) Close() {}
+
+// A Loaded is a backend with its device; without cgo there is none.
+type Loaded struct{ model.Backend }
+
+// Load fails: a device takes cgo.
+func Load(context.Context, *Loading) (*Loaded, error) { return nil, errOff }
+
+// Close does nothing.
+func (x *Loaded) Close() error { return nil }

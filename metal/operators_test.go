@@ -90,6 +90,7 @@ type attentionCase struct {
 	window                     int
 	wide                       bool  // keys and values are F32
 	position                   int32 // of the first row
+	block, budget              int   // of sparse attention; 0: dense
 }
 
 // TestAttention prepares the rows of two lanes whose pages are mixed, attends, and holds keys, values and results to the
@@ -102,6 +103,8 @@ func TestAttention(t *testing.T) {
 		{heads: 4, kvHeads: 4, dim: 64, sinks: true},
 		{heads: 4, kvHeads: 2, dim: 64, pairs: 16, norms: true, gated: true, window: 40, wide: true},
 		{heads: 2, kvHeads: 2, dim: 128, pairs: 64, position: 262000},
+		{heads: 4, kvHeads: 1, dim: 256, pairs: 32, gated: true, norms: true, block: 4, budget: 3},
+		{heads: 2, kvHeads: 1, dim: 64, sinks: true, wide: true, block: 8, budget: 1},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) { testAttention(b, c) })
 	}
@@ -137,6 +140,7 @@ func testAttention(b *bench, c attentionCase) {
 		size, suffix, roundoff = 4, "_f32", 0
 	}
 	qb, keys, values := filled(b, q), empty[byte](b, size*pages), empty[byte](b, size*pages)
+	blocks, seen := chosenBlocks(rng, rows, c)
 	rb, tb, sb, dst := filled(b, rows), filled(b, table), filled(b, sinks), empty[float32](b, tokens*c.heads*c.dim)
 	flag := map[bool]cUint{true: 1}
 	add(&b.commands, b.kernel("attention_prepare"+suffix), headGrid(c.heads+2*c.kvHeads, tokens), prepareParams{
@@ -146,8 +150,8 @@ func testAttention(b *bench, c attentionCase) {
 		filled(b, freq).from(0), rb.from(0), tb.from(0), keys.from(0), values.from(0))
 	add(&b.commands, b.kernel("attention"+suffix), attentionGrid(c.heads, tokens, c.dim), attentionParams{
 		heads: cUint(c.heads), kvHeads: cUint(c.kvHeads), dim: cUint(c.dim), gated: flag[c.gated], sinks: flag[c.sinks],
-		window: cUint(c.window), tablePages: tablePages, scale: 1 / cFloat(math.Sqrt(float64(c.dim))),
-	}, qb.from(0), rb.from(0), tb.from(0), keys.from(0), values.from(0), sb.from(0), dst.from(0))
+		window: cUint(c.window), tablePages: tablePages, scale: 1 / cFloat(math.Sqrt(float64(c.dim))), block: cUint(c.block), budget: cUint(c.budget),
+	}, qb.from(0), rb.from(0), tb.from(0), keys.from(0), values.from(0), sb.from(0), filled(b, blocks).from(0), dst.from(0))
 	b.run()
 
 	var prepared, attended ratio
@@ -192,7 +196,8 @@ func testAttention(b *bench, c attentionCase) {
 				copy(gate[head*c.dim:], wide(q[from+c.dim:from+2*c.dim]))
 			}
 		}
-		checkAttention(&attended, view[float32](dst)[i*c.heads*c.dim:(i+1)*c.heads*c.dim], query, gate, &caches[lane], index, sinks, c)
+		checkAttention(&attended, view[float32](dst)[i*c.heads*c.dim:(i+1)*c.heads*c.dim], query, gate, &caches[lane], index, sinks,
+			oracle.Mask{Window: c.window, Seen: seen[i]}, c)
 	}
 	prepared.report(b.t, "attention_prepare")
 	attended.report(b.t, "attention")
@@ -224,34 +229,94 @@ func checkPrepared(r *ratio, got, x, norm []float32, c attentionCase, p oracle.P
 	}
 }
 
-// checkAttention holds a row to the oracle. A score of D products strays (D+2) u sum |q||k| scale and its exponential that
-// and a few units more for every rescaling; the weighted mean strays twice the largest of it, and a sum over its tokens.
-func checkAttention(r *ratio, got []float32, query, gate []float64, cache *oracle.Cache, index int, sinks []float32,
+// chosenBlocks are blocks for the rows that have more complete ones than they may see, and what each row then sees.
+func chosenBlocks(rng *rand.Rand, rows []rowInfo, c attentionCase) (blocks []uint32, seen [][]bool) {
+	seen = make([][]bool, len(rows))
+	if c.block == 0 {
+		return nil, seen
+	}
+	blocks = make([]uint32, len(rows)*c.budget)
+	for i, row := range rows {
+		complete := (int(row.index) + 1) / c.block
+		seen[i] = make([]bool, row.index+1)
+		for j := range seen[i] {
+			seen[i][j] = complete <= c.budget || j >= complete*c.block
+		}
+		if complete <= c.budget {
+			continue
+		}
+		chosen := rng.Perm(complete)[:c.budget]
+		slices.Sort(chosen)
+		for j, n := range chosen {
+			blocks[i*c.budget+j] = uint32(n)
+			for k := range c.block {
+				seen[i][n*c.block+k] = true
+			}
+		}
+	}
+	return blocks, seen
+}
+
+// checkAttention holds a row to the oracle. With weights p and values v, a result o = sum p v strays by sum p d |v - o|, where d
+// is how far a score and its exponential do: a sum of dim products in dim/32 steps and five levels of lanes, the difference from
+// the largest score, and a few units. The sum itself takes two roundings for every token of the four SIMD-groups.
+func checkAttention(r *ratio, got []float32, query, gate []float64, cache *oracle.Cache, index int, sinks []float32, mask oracle.Mask,
 	c attentionCase) {
 	want := make([]float64, len(query))
 	var s []float64
 	if c.sinks {
 		s = wide(sinks)
 	}
-	oracle.Attention(want, query, cache, index, s, oracle.Mask{Window: c.window})
-	if c.gated {
-		oracle.OutputGate(want, gate)
+	oracle.Attention(want, query, cache, index, s, mask)
+	first := 0
+	if mask.Window > 0 {
+		first = max(0, index+1-mask.Window)
 	}
 	for head := range c.heads {
 		at := head / (c.heads / c.kvHeads) * c.dim
-		worst, largest := 0.0, 0.0
-		for i := range index + 1 {
-			row := i*c.kvHeads*c.dim + at
-			sum := 0.0
-			for d := range c.dim {
-				sum += math.Abs(query[head*c.dim+d] * cache.Keys[row+d])
-				largest = math.Max(largest, math.Abs(cache.Values[row+d]))
-			}
-			worst = math.Max(worst, sum/math.Sqrt(float64(c.dim)))
+		q := query[head*c.dim : (head+1)*c.dim]
+		scores, sizes, top := make([]float64, index+1), make([]float64, index+1), math.Inf(-1)
+		if c.sinks {
+			top = s[head]
 		}
-		stray := float64(c.dim+4)*u*worst + float64(4*index+40)*u
-		for d := range c.dim {
-			r.check(got[head*c.dim+d], want[head*c.dim+d], 2*stray*largest, "index %d, head %d, element %d", index, head, d)
+		for i := first; i <= index; i++ {
+			key := cache.Keys[i*c.kvHeads*c.dim+at:][:c.dim]
+			for d := range q {
+				scores[i] += q[d] * key[d] / math.Sqrt(float64(c.dim))
+				sizes[i] += math.Abs(q[d]*key[d]) / math.Sqrt(float64(c.dim))
+			}
+			if mask.Seen == nil || mask.Seen[i] {
+				top = max(top, scores[i])
+			}
+		}
+		total := 0.0
+		if c.sinks {
+			total = math.Exp(s[head] - top)
+		}
+		for i := first; i <= index; i++ {
+			if mask.Seen == nil || mask.Seen[i] {
+				total += math.Exp(scores[i] - top)
+			}
+		}
+		bounds := make([]float64, c.dim)
+		for i := first; i <= index; i++ {
+			if mask.Seen != nil && !mask.Seen[i] {
+				continue
+			}
+			p := math.Exp(scores[i]-top) / total
+			stray := (float64(c.dim)/32+8)*u*sizes[i] + u*(top-scores[i]) + 6*u
+			for d, v := range cache.Values[i*c.kvHeads*c.dim+at:][:c.dim] {
+				bounds[d] += p * (stray*math.Abs(v-want[head*c.dim+d]) + float64(2*((index+4-first)/4)+16)*u*math.Abs(v))
+			}
+		}
+		for d, o := range want[head*c.dim : (head+1)*c.dim] {
+			bound := bounds[d]
+			if c.gated {
+				g := oracle.Sigmoid(gate[head*c.dim+d])
+				o *= g
+				bound = bound*g + 8*u*math.Abs(o)
+			}
+			r.check(got[head*c.dim+d], o, bound, "index %d, head %d, element %d", index, head, d)
 		}
 	}
 }

@@ -7,8 +7,13 @@ package metal
 #include "kernels/conv.h"
 #include "kernels/draft.h"
 #include "kernels/gdn.h"
+#include "kernels/hadamard.h"
+#include "kernels/hyper.h"
+#include "kernels/moe.h"
+#include "kernels/ngram.h"
 #include "kernels/norm.h"
 #include "kernels/project.h"
+#include "kernels/qsa.h"
 #include "kernels/rows.h"
 */
 import "C"
@@ -30,6 +35,16 @@ type (
 	draftTapsParams  = C.DraftTapsParams
 	draftConvParams  = C.DraftConvParams
 	draftHeadsParams = C.DraftHeadsParams
+	hadamardParams   = C.HadamardParams
+	hyperParams      = C.HyperParams
+	ngramParams      = C.NGramParams
+	indexParams      = C.IndexParams
+	routeParams      = C.RouteParams
+	expertTile       = C.Tile
+	groupParams      = C.GroupParams
+	expertParams     = C.ExpertParams
+	combineParams    = C.CombineParams
+	sharedParams     = C.SharedParams
 
 	cUint  = C.uint
 	cInt   = C.int
@@ -45,6 +60,13 @@ const (
 	gdnUpdate  = C.gdnUpdate
 	draftDim   = C.draftDim
 	draftPerKV = C.draftPerKV
+
+	maxTaken      = C.maxTaken
+	maxExperts    = C.maxExperts
+	expertRows    = C.expertRows
+	ngramKept     = C.ngramKept
+	indexPlace    = C.indexPlace
+	hadamardBlock = C.hadamardBlock
 
 	epilogueStore    = C.EpilogueStore
 	epilogueAdd      = C.EpilogueAdd

@@ -84,21 +84,14 @@ func writeImages(cmd *cobra.Command, path, dir string, p *planner.Plan) error {
 
 // imageSources opens the files that a plan's weights come from.
 func imageSources(path string, p *planner.Plan) (planner.Weights, []planner.ImageSource, io.Closer, error) {
-	var sources []planner.ImageSource
-	add := func(path string, header int64) error {
-		s, err := planner.IdentifyImageSource(path, header)
-		sources = append(sources, s)
-		return err
-	}
 	if p.Format == "safetensors" {
 		c, err := safetensors.OpenDir(path)
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		for _, f := range c.Files {
-			if err := add(f.Name, f.DataStart); err != nil {
-				return nil, nil, nil, errors.Join(err, c.Close())
-			}
+		sources, err := planner.CheckpointSources(c)
+		if err != nil {
+			return nil, nil, nil, errors.Join(err, c.Close())
 		}
 		return planner.OpenSafetensors(c, p), sources, c, nil
 	}
@@ -106,14 +99,9 @@ func imageSources(path string, p *planner.Plan) (planner.Weights, []planner.Imag
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	for i, part := range f.Paths {
-		h := f.Header
-		if len(f.Parts) > 0 {
-			h = f.Parts[i]
-		}
-		if err := add(part, h.End); err != nil {
-			return nil, nil, nil, errors.Join(err, f.Close())
-		}
+	sources, err := planner.GGUFSources(f)
+	if err != nil {
+		return nil, nil, nil, errors.Join(err, f.Close())
 	}
 	return planner.OpenGGUF(f, p), sources, f, nil
 }

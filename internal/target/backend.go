@@ -1,35 +1,78 @@
 package target
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
 	"splash/internal/cpu"
 	"splash/internal/model"
 	"splash/internal/reference"
+	"splash/metal"
 	"splash/planner"
 )
 
 // A Backend is one way to compute.
 type Backend struct {
 	Name string
-	// Open returns a backend for a target whose passes have at most maxRows rows. A backend that also has a Close method is
-	// closed with its target.
-	Open func(p *planner.Plan, maxRows int) (model.Backend, error)
+	// Open returns a backend for a target. A backend that also has a Close method is closed with its target.
+	Open func(ctx context.Context, o *Opening) (model.Backend, error)
 	// Usable says why this machine cannot run it; nil runs everywhere.
 	Usable func() error
 }
 
-// Backends lists the backends of this build, the one to prefer first.
+// An Opening is what a backend is opened for: a target whose passes have at most MaxRows rows, and its draft.
+type Opening struct {
+	Plan    *planner.Plan
+	MaxRows int
+
+	// For a backend that keeps weight images: the weights and the files they are in, the directory of the images, and who
+	// is told how far they are.
+	Weights  planner.Weights
+	Files    func() ([]planner.ImageSource, error)
+	Draft    *draftFiles // nil: none
+	Images   string
+	Progress func(done, total int64) // may be nil
+	Log      func(line string)
+}
+
+// Backends lists the backends of this build, the one to prefer first: a GPU, else the CPU.
 func Backends() []Backend {
-	return []Backend{
-		{Name: "cpu", Open: func(p *planner.Plan, maxRows int) (model.Backend, error) {
-			return cpu.New(p, maxRows, cpu.Options{})
+	gpu := Backend{Name: "metal", Open: openMetal, Usable: metal.Usable}
+	all := []Backend{
+		{Name: "cpu", Open: func(_ context.Context, o *Opening) (model.Backend, error) {
+			return cpu.New(o.Plan, o.MaxRows, cpu.Options{})
 		}},
-		{Name: "oracle", Open: func(p *planner.Plan, maxRows int) (model.Backend, error) {
-			return reference.New(p, maxRows), nil
+		{Name: "oracle", Open: func(_ context.Context, o *Opening) (model.Backend, error) {
+			return reference.New(o.Plan, o.MaxRows), nil
 		}},
 	}
+	if metal.HasGPU() {
+		return append([]Backend{gpu}, all...)
+	}
+	return append(all, gpu)
+}
+
+// openMetal opens the metal backend on images that are kept.
+func openMetal(ctx context.Context, o *Opening) (model.Backend, error) {
+	l := &metal.Loading{
+		Target: metal.Source{Plan: o.Plan, Weights: o.Weights}, MaxRows: o.MaxRows, Images: o.Images, Progress: o.Progress,
+		Waiting: func() { o.Log("Another Splash process writes these weight images; waiting...") },
+	}
+	var err error
+	if l.Target.Files, err = o.Files(); err != nil {
+		return nil, err
+	}
+	if d := o.Draft; d != nil {
+		l.Draft = &metal.Source{Layers: d.sizes.Layers, Tensors: d.tensors, Weights: d.weights}
+		if l.Draft.Files, err = d.images(); err != nil {
+			return nil, err
+		}
+	}
+	if len(l.Target.Files) > 0 {
+		o.Log("Weight images · " + o.Images)
+	}
+	return metal.Load(ctx, l)
 }
 
 // Auto is the name that stands for the first backend this machine can run.

@@ -18,6 +18,15 @@ type draftFiles struct {
 	tensors []planner.Tensor
 	files   *safetensors.Checkpoint
 	weights planner.Weights
+	onDisk  bool
+}
+
+// images identifies the files, of which the demonstration model's draft has none.
+func (d *draftFiles) images() ([]planner.ImageSource, error) {
+	if !d.onDisk {
+		return nil, nil
+	}
+	return planner.CheckpointSources(d.files)
 }
 
 // openDraft opens the draft in a directory, or, without one, that of the demonstration model. Its configuration is held
@@ -48,7 +57,9 @@ func openDraft(dir string, p *planner.Plan) (*draftFiles, error) {
 	if err != nil {
 		return nil, errors.Join(named(name, err), files.Close())
 	}
-	return &draftFiles{sizes: sizes, tensors: tensors, files: files, weights: planner.OpenSafetensors(files, p)}, nil
+	return &draftFiles{
+		sizes: sizes, tensors: tensors, files: files, weights: planner.OpenSafetensors(files, p), onDisk: dir != "",
+	}, nil
 }
 
 // proposer loads the draft beside its target.

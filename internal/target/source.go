@@ -25,6 +25,7 @@ type source struct {
 	vocabulary *tokenizer.Vocabulary
 	files      io.Closer
 	changed    func() error // reports files that are no longer what was opened
+	images     func() ([]planner.ImageSource, error)
 }
 
 // openSource opens the target at path: a GGUF file, any part of a split one, a directory of GGUFs of one name, or a
@@ -71,7 +72,8 @@ func modelName(path string) string {
 }
 
 func planGGUF(f *gguf.File, name string) (*source, error) {
-	s := &source{name: name, label: f.Name, files: f, changed: f.Unchanged}
+	images := func() ([]planner.ImageSource, error) { return planner.GGUFSources(f) }
+	s := &source{name: name, label: f.Name, files: f, changed: f.Unchanged, images: images}
 	var err error
 	if s.plan, err = planner.PlanGGUF(f.Header); err == nil {
 		s.vocabulary, err = tokenizer.FromGGUF(f.Header)
@@ -138,7 +140,8 @@ func openCheckpoint(
 	if err != nil {
 		return nil, err
 	}
-	s := &source{name: "local/" + modelName(filepath.Clean(dir)), label: dir, files: c, changed: c.Changed}
+	images := func() ([]planner.ImageSource, error) { return planner.CheckpointSources(c) }
+	s := &source{name: "local/" + modelName(filepath.Clean(dir)), label: dir, files: c, changed: c.Changed, images: images}
 	if s.plan, err = planner.PlanSafetensors(config, c); err == nil {
 		s.vocabulary, err = tokenizer.FromJSON(snapshot)
 	}

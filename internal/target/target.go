@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"time"
 
 	"splash/internal/chat"
@@ -32,6 +34,7 @@ type Options struct {
 	UnroundedDraft bool
 
 	Backend string // the backend's name; empty or Auto: the best there is
+	Images  string // where a backend keeps its weight images; empty: "images" in the data directory
 
 	// Engine are the engine's limits. Context lowers the model's; Proposer and Vocab are the target's to set.
 	Engine engine.Options
@@ -39,6 +42,20 @@ type Options struct {
 	Chat     bool                    // also probe the chat templates, without which there is no serving
 	Progress func(done, total int64) // bytes of weights loaded; may be nil
 	Log      func(line string)       // of what is done; may be nil
+}
+
+// log tells Log, if there is one.
+func (o *Options) log(line string) {
+	if o.Log != nil {
+		o.Log(line)
+	}
+}
+
+func (o *Options) imageDir() string {
+	if o.Images != "" {
+		return o.Images
+	}
+	return filepath.Join(install.DataDir(os.Getenv), "images")
 }
 
 // A Target is a model that is ready to be served.
@@ -95,21 +112,17 @@ func Open(ctx context.Context, o Options) (_ *Target, err error) {
 		t.close = append(t.close, d.files)
 		t.Draft = d.sizes
 	}
-	log := o.Log
-	if log == nil {
-		log = func(string) {}
-	}
 	if o.Chat {
 		if err := t.openChat(ctx); err != nil {
 			return nil, named(s.label, err)
 		}
-		log("Chat template · " + t.Templates.Describe())
+		o.log("Chat template · " + t.Templates.Describe())
 	}
 	began := time.Now()
 	if err := t.load(ctx, backend, s, d, o); err != nil {
 		return nil, err
 	}
-	log(fmt.Sprintf("Weights loaded in %.1f s.", time.Since(began).Seconds()))
+	o.log(fmt.Sprintf("Weights loaded in %.1f s.", time.Since(began).Seconds()))
 	if d != nil {
 		if err := d.files.Changed(); err != nil {
 			return nil, err
@@ -139,7 +152,10 @@ func (t *Target) describe(s *source) (err error) {
 
 // load builds the networks.
 func (t *Target) load(ctx context.Context, backend Backend, s *source, d *draftFiles, o Options) error {
-	b, err := backend.Open(s.plan, t.Engine.MaxRows())
+	b, err := backend.Open(ctx, &Opening{
+		Plan: s.plan, MaxRows: t.Engine.MaxRows(), Weights: s.weights, Files: s.images, Draft: d, Images: o.imageDir(),
+		Progress: o.Progress, Log: o.log,
+	})
 	if err != nil {
 		return err
 	}

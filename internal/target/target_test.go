@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -15,7 +16,7 @@ import (
 	"splash/internal/engine"
 	"splash/internal/model"
 	"splash/internal/reference"
-	"splash/planner"
+	"splash/metal"
 )
 
 func TestDemo(t *testing.T) {
@@ -113,6 +114,49 @@ func decode(t *testing.T, o Options, name, format string) {
 	}
 }
 
+// TestMetal opens targets on the metal backend: the demonstration model and its draft, which no file holds, and a file twice,
+// whose images are made once.
+func TestMetal(t *testing.T) {
+	if metal.Usable() != nil {
+		if _, err := FindBackend("metal"); err == nil || !strings.Contains(err.Error(), "no device") {
+			t.Errorf("a build without devices: %v", err)
+		}
+		return
+	}
+	decode(t, Options{Chat: true, Backend: "metal", Images: t.TempDir()}, "splash/pebble", "qwen")
+	r := fixtures.Recipe{Family: "tiny-qwen35moe", Seed: 1, Formats: fixtures.Uniform(dequant.Q4_K)}
+	g, err := r.GGUF()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, images := filepath.Join(t.TempDir(), "moe.gguf"), t.TempDir()
+	if err := g.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	var kept []time.Time
+	for range 2 {
+		var done, total int64
+		decode(t, Options{
+			Path: path, Chat: true, Backend: "metal", Images: images, Progress: func(d, of int64) { done, total = d, of },
+		}, "local/moe", "qwen")
+		if done != total || total == 0 {
+			t.Errorf("%d of %d bytes of images", done, total)
+		}
+		all, err := filepath.Glob(filepath.Join(images, "*", "layer-0.bin"))
+		if err != nil || len(all) != 1 {
+			t.Fatal(all, err)
+		}
+		info, err := os.Stat(all[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept = append(kept, info.ModTime())
+	}
+	if !kept[0].Equal(kept[1]) {
+		t.Error("the images were made anew")
+	}
+}
+
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	n := 0
@@ -127,7 +171,9 @@ func TestCancelled(t *testing.T) {
 }
 
 func TestBackends(t *testing.T) {
-	open := func(p *planner.Plan, maxRows int) (model.Backend, error) { return reference.New(p, maxRows), nil }
+	open := func(_ context.Context, o *Opening) (model.Backend, error) {
+		return reference.New(o.Plan, o.MaxRows), nil
+	}
 	all := []Backend{
 		{Name: "gpu", Open: open, Usable: func() error { return errors.New("there is no GPU") }},
 		{Name: "cpu", Open: open},

@@ -20,6 +20,7 @@ void meet_group(bool memory);
 void meet_simd(bool memory);
 float reduce_sum(float x);
 float reduce_max(float x);
+uint32_t reduce_max_uint(uint32_t x);
 void multiply(float *d, const float *a, const float *b, const float *c);
 int lane();
 

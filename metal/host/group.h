@@ -19,7 +19,7 @@ namespace splash_host { namespace {
 Kernel *kernels;
 
 enum State : uint8_t { Ready, AtSimd, AtGroup, Done };
-enum Op : uint8_t { Nothing, Order, Sum, Max, Multiply };
+enum Op : uint8_t { Nothing, Order, Sum, Max, MaxUint, Multiply };
 
 constexpr size_t stackBytes = 64 << 10;
 constexpr int simdLanes = 32;
@@ -155,6 +155,13 @@ SPLASH_UNCHECKED float reduce(Op op, float x) {
 }
 SPLASH_UNCHECKED float reduce_sum(float x) { return reduce(Sum, x); }
 SPLASH_UNCHECKED float reduce_max(float x) { return reduce(Max, x); }
+SPLASH_UNCHECKED uint32_t reduce_max_uint(uint32_t x) {
+	float f;
+	memcpy(&f, &x, sizeof f);
+	f = reduce(MaxUint, f);
+	memcpy(&x, &f, sizeof x);
+	return x;
+}
 
 SPLASH_UNCHECKED void multiply(float *d, const float *a, const float *b, const float *c) {
 	Fiber &f = worker->fibers[worker->current];
@@ -163,6 +170,15 @@ SPLASH_UNCHECKED void multiply(float *d, const float *a, const float *b, const f
 }
 
 SPLASH_UNCHECKED int lane() { return worker->current % simdLanes; }
+
+SPLASH_UNCHECKED void combineMaxUint(Fiber *f) {
+	uint32_t most = 0, x;
+	for (int i = 0; i < simdLanes; i++) {
+		memcpy(&x, &f[i].value, sizeof x);
+		most = x > most ? x : most;
+	}
+	for (int i = 0; i < simdLanes; i++) memcpy(&f[i].value, &most, sizeof most);
+}
 
 SPLASH_UNCHECKED void combineReduce(Fiber *f, Op op) {
 	float v[simdLanes], t[simdLanes];
@@ -188,7 +204,7 @@ SPLASH_UNCHECKED void combineMultiply(Fiber *f) {
 	for (int i = 0; i < simdLanes; i++) memcpy(f[i].d, &d[metal::matrix_row(i)][metal::matrix_col(i)], 8);
 }
 
-const char *const opNames[] = {"simdgroup_barrier(mem_none)", "simdgroup_barrier", "simd_sum", "simd_max",
+const char *const opNames[] = {"simdgroup_barrier(mem_none)", "simdgroup_barrier", "simd_sum", "simd_max", "simd_max",
                                "simdgroup_multiply_accumulate"};
 
 // runSimd runs the lanes of a SIMD-group until all of them wait for the threadgroup or are done.
@@ -218,6 +234,7 @@ SPLASH_UNCHECKED void runSimd(Worker *w, int first) {
 		case Order: w->simdInterval[first / simdLanes]++; break;
 		case Sum:
 		case Max: combineReduce(f, f[0].op); break;
+		case MaxUint: combineMaxUint(f); break;
 		case Multiply: combineMultiply(f); break;
 		case Nothing: break;
 		}

@@ -5,7 +5,12 @@ namespace splash_kernels { namespace {
 #include "../kernels/conv.metal"
 #include "../kernels/draft.metal"
 #include "../kernels/gdn.metal"
+#include "../kernels/hadamard.metal"
+#include "../kernels/hyper.metal"
+#include "../kernels/moe.metal"
+#include "../kernels/ngram.metal"
 #include "../kernels/norm.metal"
 #include "../kernels/project.metal"
+#include "../kernels/qsa.metal"
 #include "../kernels/rows.metal"
 } } // namespace splash_kernels

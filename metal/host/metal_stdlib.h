@@ -82,6 +82,7 @@ inline void simdgroup_barrier(mem_flags f) { splash_host::meet_simd(f == mem_fla
 // simd_sum adds in a fixed order: pairs of lanes that differ in bit 0, then in bit 1, and so on.
 inline float simd_sum(float x) { return splash_host::reduce_sum(x); }
 inline float simd_max(float x) { return splash_host::reduce_max(x); }
+inline uint simd_max(uint x) { return splash_host::reduce_max_uint(x); }
 
 // A matrix of 8x8 values lies over the 32 lanes of a SIMD-group as on Apple's GPUs: a lane holds two neighbours of a row.
 template <class T, int R, int C> struct simdgroup_matrix {

@@ -23,7 +23,10 @@ typedef struct {
 	unsigned window; // tokens seen; 0: all
 	unsigned tablePages;
 	float scale;
+	// Where block is not 0, a row of more than budget complete blocks of so many tokens sees the budget of them that blocks names,
+	// and what is after the last complete one (qsa.metal).
+	unsigned block, budget;
 } AttentionParams;
-SPLASH_SIZE(AttentionParams, 32);
+SPLASH_SIZE(AttentionParams, 40);
 
 #endif

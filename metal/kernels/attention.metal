@@ -69,7 +69,8 @@ template <class T>
 kernel void attend(device const float *q [[buffer(0)]], device const Row *rows [[buffer(1)]],
                       device const uint *table [[buffer(2)]], device const T *keys [[buffer(3)]],
                       device const T *values [[buffer(4)]], device const float *sinks [[buffer(5)]],
-                      device float *dst [[buffer(6)]], constant AttentionParams &p [[buffer(7)]], THREADS) {
+                      device const uint *blocks [[buffer(6)]], device float *dst [[buffer(7)]],
+                      constant AttentionParams &p [[buffer(8)]], THREADS) {
 	threadgroup float *parts = (threadgroup float *)shared; // of each SIMD-group: maximum, sum, dim values
 	const Row row = rows[group.y];
 	const uint kvHead = group.x / (p.heads / p.kvHeads), per = p.dim / 32;
@@ -82,22 +83,29 @@ kernel void attend(device const float *q [[buffer(0)]], device const Row *rows [
 	// A finite least score, so that no difference of two is not a number.
 	float top = -3.0e38f, total = 0;
 	const uint first = p.window != 0 && row.index + 1 > p.window ? row.index + 1 - p.window : 0;
-	for (uint t = first + simd; t <= row.index; t += attentionGroups) {
+	// The i-th token that the row sees is first + i, or that of its blocks and what is after them.
+	const uint complete = p.block != 0 ? (row.index + 1) / p.block : 0;
+	const bool sparse = complete > p.budget;
+	const uint chosen = p.budget * p.block, tokens = sparse ? chosen + row.index + 1 - complete * p.block : row.index + 1 - first;
+	device const uint *mine = blocks + ulong(group.y) * p.budget;
+	for (uint i = simd; i < tokens; i += attentionGroups) {
+		uint t = first + i;
+		if (sparse) t = i < chosen ? mine[i / p.block] * p.block + i % p.block : complete * p.block + i - chosen;
 		const ulong at = cacheAt(table, p.tablePages, row.lane, p.kvHeads, p.dim, t, kvHead);
 		float score = 0;
-		for (uint i = 0; i < per; i++) score += query[i] * float(keys[at + i * 32 + lane]);
+		for (uint j = 0; j < per; j++) score += query[j] * float(keys[at + j * 32 + lane]);
 		score = simd_sum(score);
 		const float now = max(top, score), scale = precise::exp(top - now), weight = precise::exp(score - now);
-		for (uint i = 0; i < per; i++) sum[i] = sum[i] * scale + weight * float(values[at + i * 32 + lane]);
+		for (uint j = 0; j < per; j++) sum[j] = sum[j] * scale + weight * float(values[at + j * 32 + lane]);
 		total = total * scale + weight;
 		top = now;
 	}
-	threadgroup float *mine = parts + simd * (p.dim + 2);
+	threadgroup float *part = parts + simd * (p.dim + 2);
 	if (lane == 0) {
-		mine[0] = top;
-		mine[1] = total;
+		part[0] = top;
+		part[1] = total;
 	}
-	for (uint i = 0; i < per; i++) mine[2 + i * 32 + lane] = sum[i];
+	for (uint i = 0; i < per; i++) part[2 + i * 32 + lane] = sum[i];
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 	top = p.sinks != 0 ? sinks[group.x] : -3.0e38f;
 	for (uint s = 0; s < attentionGroups; s++) top = max(top, parts[s * (p.dim + 2)]);

@@ -15,3 +15,10 @@ inline float softplus(float x) {
 	float log1p = e < 0x1p-10f ? e - 0.5f * e * e : precise::log(1 + e);
 	return max(x, 0.0f) + log1p;
 }
+
+// An order of floats as integers: greater numbers have greater ranks, zeros are equal, and NaN is below every number.
+inline uint rankOf(float x) {
+	uint b = as_type<uint>(x == 0 ? 0.0f : x);
+	if (!(x == x)) return 0;
+	return (b & 0x80000000u) != 0 ? ~b : b | 0x80000000u;
+}

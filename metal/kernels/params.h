@@ -11,8 +11,9 @@ typedef struct {
 	unsigned lane;  // its slot in the lanes' states
 	unsigned index; // in the lane
 	int t, h, w;    // its place for the rotary embedding
+	unsigned padding; // 1: it fills up a cycle, and routes no experts
 } Row;
-SPLASH_SIZE(Row, 24);
+SPLASH_SIZE(Row, 28);
 
 // A Segment is consecutive rows of one lane.
 typedef struct {

@@ -1,16 +1,5 @@
 #include "prelude.h"
-#include "math.h"
-#include "project.h"
-#include "formats.h"
-
-constant uint tileRows = 64;      // rows of a tile of the planes
-constant uint blockCols = 128;    // inputs that stand in threadgroup memory at a time
-constant uint projectThreads = 256;
-
-// Where unit b, of units a row, of row n stands among a plane's units.
-inline ulong unitAt(uint n, uint b, uint units) {
-	return (ulong(n / tileRows) * units + b) * tileRows + n % tileRows;
-}
+#include "planes.h"
 
 // The input that column c reads.
 inline uint inputOf(constant ProjectParams &p, uint c) {
@@ -18,8 +7,6 @@ inline uint inputOf(constant ProjectParams &p, uint c) {
 	uint h = c / p.head;
 	return (h % p.keyHeads * p.perKey + h / p.keyHeads) * p.head + c % p.head;
 }
-
-inline uint slotOf(uint e) { return 8 * (e / 4 & 3) + 4 * (e / 16 & 1) + (e & 3); }
 
 // W x for 8 Tiles rows of x a threadgroup and 64 outputs, 8 a SIMD-group. A lane decodes two weights of each 8x8 matrix
 // right into its elements: the pair of a chunk is what it holds. Inputs stand in chunk order, F32; products and sums are
@@ -31,11 +18,10 @@ kernel void project(device const float *x [[buffer(0)]], device const uchar *pla
                     device float *dst [[buffer(4)]], constant ProjectParams &p [[buffer(5)]], THREADS) {
 	threadgroup float *inputs = (threadgroup float *)shared; // [slot][row]
 	const uint rows = 8 * Tiles, row0 = group.y * rows, out0 = group.x * tileRows + simd * 8;
-	// Of the 8x8 matrix the lane holds columns 2 pair and 2 pair + 1 of row r.
-	const uint r = (lane / 4 & 4) + lane / 2 % 4, pair = (lane / 8 & 1) * 2 + lane % 2;
+	const uint r = matrixRow(lane), pair = matrixPair(lane);
 	// An output past the last repeats the last; it is not stored.
 	const uint n = p.first + min(out0 + r, p.outputs - 1);
-	const uint groups = p.cols / 32, units = groups / F::groups;
+	const uint groups = p.cols / 32;
 	simdgroup_float8x8 sums[Tiles];
 	for (uint t = 0; t < Tiles; t++) sums[t] = simdgroup_float8x8(0);
 	for (uint from = 0; from < p.cols; from += blockCols) {
@@ -47,35 +33,14 @@ kernel void project(device const float *x [[buffer(0)]], device const uchar *pla
 			inputs[(c / 32 * 32 + slotOf(c)) * rows + row] = v;
 		}
 		threadgroup_barrier(mem_flags::mem_threadgroup);
-		for (uint g = from / 32; g < (from + span) / 32; g++) {
-			const ulong at = unitAt(n, g, groups);
-			device const uchar *a = plane0 + at * F::plane0, *b = plane1 + at * F::plane1;
-			device const uchar *m = meta + unitAt(n, g / F::groups, units) * F::metaBytes;
-			for (uint c = 0; c < 4; c++) {
-				float2 w = F::pair(a, b, m, g % F::groups, c, pair);
-				simdgroup_float8x8 weights, in;
-				weights.thread_elements()[0] = w.x;
-				weights.thread_elements()[1] = w.y;
-				for (uint t = 0; t < Tiles; t++) {
-					simdgroup_load(in, inputs + (g * 32 - from + 8 * c) * rows + 8 * t, rows);
-					simdgroup_multiply_accumulate(sums[t], weights, in, sums[t]);
-				}
-			}
-		}
+		multiplyBlock<F, Tiles>(sums, inputs, plane0, plane1, meta, n, groups, from, span, pair);
 	}
 	if (out0 + r >= p.outputs) return;
 	for (uint t = 0; t < Tiles; t++) {
 		for (uint i = 0; i < 2; i++) {
 			uint row = row0 + 8 * t + 2 * pair + i;
 			if (row >= p.rows) continue;
-			device float *to = dst + ulong(row) * p.outputs + out0 + r;
-			float y = sums[t].thread_elements()[i];
-			switch (p.epilogue) {
-			case EpilogueStore: *to = y; break;
-			case EpilogueAdd: *to = *to + y; break;
-			case EpilogueSiLU: *to = silu(y); break;
-			case EpilogueMultiply: *to = *to * y; break;
-			}
+			conclude(dst + ulong(row) * p.outputs + out0 + r, sums[t].thread_elements()[i], p.epilogue);
 		}
 	}
 }
@@ -113,7 +78,14 @@ kernel void project_f32(device const float *x [[buffer(0)]], device const float 
 	for (uint i = lane; i < p.cols; i += 32) sum += row[i] * in[inputOf(p, i)];
 	sum = simd_sum(sum);
 	if (lane != 0) return;
-	device float *to = dst + ulong(group.y) * p.outputs + n;
-	*to = p.epilogue == EpilogueAdd ? *to + sum : sum;
+	conclude(dst + ulong(group.y) * p.outputs + n, sum, p.epilogue);
 }
 KERNEL(project_f32);
+
+// Rows of a matrix of F32 rows by number. Grid: cols / 256 rounded up, rows. Threads: 256.
+kernel void gather_f32(device const float *w [[buffer(0)]], device const Row *list [[buffer(1)]],
+                       device float *dst [[buffer(2)]], constant GatherParams &p [[buffer(3)]], THREADS) {
+	const uint i = group.x * 256 + index;
+	if (i < p.cols) dst[ulong(group.y) * p.cols + i] = w[ulong(list[group.y].token) * p.cols + i];
+}
+KERNEL(gather_f32);

@@ -47,6 +47,7 @@ void threadgroup_barrier(mem_flags);
 void simdgroup_barrier(mem_flags);
 float simd_sum(float);
 float simd_max(float);
+uint simd_max(uint);
 struct simdgroup_float8x8 {
 	simdgroup_float8x8() = default;
 	explicit simdgroup_float8x8(float);
