@@ -66,8 +66,31 @@ type bridge struct {
 	table func() unsafe.Pointer
 }
 
+// Describe returns the name of the device of a kind.
+func Describe(kind string) (string, error) {
+	d, err := connect(kind)
+	if err != nil {
+		return "", err
+	}
+	defer d.Close()
+	return d.Name, nil
+}
+
 // Open opens the device of a kind and compiles the kernels.
 func Open(kind string) (*Device, error) {
+	d, err := connect(kind)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.compile(); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// connect opens the device of a kind, without kernels.
+func connect(kind string) (*Device, error) {
 	at := slices.IndexFunc(bridges, func(b bridge) bool { return b.kind == kind })
 	if at < 0 {
 		return nil, fmt.Errorf("metal: no device %q in this build; it has %s", kind, orNone(Devices()))
@@ -79,10 +102,6 @@ func Open(kind string) (*Device, error) {
 	}
 	d.Name = C.GoString(name)
 	C.free(unsafe.Pointer(name))
-	if err := d.compile(); err != nil {
-		d.Close()
-		return nil, err
-	}
 	return d, nil
 }
 

@@ -20,6 +20,9 @@ func Devices() []string { return nil }
 // Open fails: a device takes cgo.
 func Open(kind string) (*Device, error) { return nil, errOff }
 
+// Describe fails: a device takes cgo.
+func Describe(kind string) (string, error) { return "", errOff }
+
 // Close does nothing.
 func (d *Device) Close() {}
 

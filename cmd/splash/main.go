@@ -117,7 +117,7 @@ and give a model of the Hugging Face Hub with --model OWNER/REPO[:VARIANT], or o
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(newServe(), newRun(), newPull(), newList(), newShow(), newRemove(), newBench(), newModelCheck(), newPlan(),
-		newVersion(), newCompletion())
+		newDevices(), newVersion(), newCompletion())
 	wrapArgs(root)
 	return root
 }
