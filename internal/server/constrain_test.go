@@ -157,7 +157,15 @@ func TestReasoningIsFree(t *testing.T) {
 		f.says(why + "</think>\n\n" + answerJSON)
 		body := "{" + mu + `,"thinking":{"type":"enabled"},"output_config":{"format":` + messageFormat + `}` + stream + `}`
 		r := f.post(msgs, body)
-		if r.status != 200 || !strings.Contains(r.body, `I think {\"x\": <b>`) || !strings.Contains(r.body, `"end_turn"`) {
+		if stream != "" { // in pieces
+			events, _, err := parseEvents(strings.NewReader(r.body))
+			if err != nil || joined(t, events, "delta", "thinking") != why || joined(t, events, "delta", "text") != answerJSON {
+				t.Errorf("case 42: %v %s", err, r.body)
+			}
+		} else if !strings.Contains(r.body, `I think {\"x\": <b>`) {
+			t.Errorf("case 42: %s", r.body)
+		}
+		if r.status != 200 || !strings.Contains(r.body, `"end_turn"`) {
 			t.Errorf("case 42: %d %s", r.status, r.body)
 		}
 	}
