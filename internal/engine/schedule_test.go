@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,8 +18,11 @@ func recorded(t *testing.T, o Options, decoder, reader Priority) (passes string,
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(97)
+		var mu sync.Mutex
 		var log strings.Builder
 		f.fail = func(p *model.Pass) error {
+			mu.Lock()
+			defer mu.Unlock()
 			rows, _ := p.Rows()
 			if rows > 1 {
 				time.Sleep(time.Duration(rows) * time.Millisecond)
@@ -35,10 +39,14 @@ func recorded(t *testing.T, o Options, decoder, reader Priority) (passes string,
 		defer e.Close()
 		talker := submit(t, e, Request{Prompt: prompt(100, 1), MaxTokens: 1000, Priority: decoder})
 		time.Sleep(150 * time.Millisecond)
+		mu.Lock()
 		log.Reset()
 		slices = slices[:0]
+		mu.Unlock()
 		finished(t, submit(t, e, Request{Prompt: prompt(1000, 2), MaxTokens: 1, Priority: reader}))
+		mu.Lock()
 		passes = log.String()
+		mu.Unlock()
 		passes = passes[strings.Index(passes, "p"):]
 		passes = passes[:strings.LastIndex(passes, "p")+1]
 		finished(t, talker)
