@@ -203,6 +203,13 @@ func withDraft(
 	t *testing.T, p *planner.Plan, w planner.Weights, o engine.Options, d fixtures.Draft,
 ) (model.Network, engine.Proposer) {
 	t.Helper()
+	source := generatedDraft(t, p, d)
+	return besides(t, reference.New(p, o.MaxRows()), p, w, source)
+}
+
+// generatedDraft makes a draft for a target and opens it.
+func generatedDraft(t *testing.T, p *planner.Plan, d fixtures.Draft) model.DraftSource {
+	t.Helper()
 	dir := t.TempDir()
 	if err := d.WriteDir(dir); err != nil {
 		t.Fatal(err)
@@ -227,11 +234,18 @@ func withDraft(
 	if has := slices.ContainsFunc(tensors, func(t planner.Tensor) bool { return t.Name == "mask_embedding" }); has != d.Mask {
 		t.Errorf("mask embedding %v", has)
 	}
-	n, err := model.New(reference.New(p, o.MaxRows()), p, w, model.Options{Taps: sizes.Taps})
+	return model.DraftSource{Sizes: sizes, Tensors: tensors, Weights: planner.OpenSafetensors(c, p)}
+}
+
+// besides builds a target and a draft on a backend.
+func besides(
+	t *testing.T, b model.Backend, p *planner.Plan, w planner.Weights, source model.DraftSource,
+) (model.Network, engine.Proposer) {
+	t.Helper()
+	n, err := model.New(b, p, w, model.Options{Taps: source.Sizes.Taps})
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := model.DraftSource{Sizes: sizes, Tensors: tensors, Weights: planner.OpenSafetensors(c, p)}
 	draft, err := model.NewDraft(n, source)
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func TestConvolution(t *testing.T) {
 			}
 			return (1.1*float64(taps+1)*size + 12*math.Abs(p.truth.ReadFloat64(in.buffer, row)[c])) * float32Roundoff
 		})
-		t.Logf("worst error %.3f of its bound", p.worst)
+		p.report(b, "convolution")
 	})
 }
 
@@ -81,7 +81,7 @@ func TestDeltaRule(t *testing.T) {
 				}
 			}
 			p.compare(out, fmt.Sprint(heads), func(row, i int) float64 { return bounds[row][i] })
-			t.Logf("heads %v: worst error %.3f of its bound", heads, p.worst)
+			p.report(b, "delta rule")
 		}
 	})
 }
@@ -149,7 +149,7 @@ func TestAttention(t *testing.T) {
 				p := newPair(t, b, 100, planner.Layout{Attention: l})
 				a := &attentionCase{pair: p, b: &b, l: &l, window: c.window, rotate: c.rotate, segments: segments}
 				a.run(t)
-				t.Logf("worst error %.3f of its bound", p.worst)
+				p.report(b, "attention")
 			})
 		})
 	}
@@ -247,9 +247,8 @@ func (a *attentionCase) bounds() [][]float64 {
 // TestExperts routes rows, some of them padding, and sums their experts and a shared one.
 func TestExperts(t *testing.T) {
 	eachOperatorBackend(t, func(t *testing.T, b operatorBackend) {
-		worst := 0.0
-		for _, kind := range []dequant.Type{dequant.Q4_K, dequant.Q8_0, dequant.BF16, dequant.IQ3XXS} {
-			const rows, hidden, width, count = 9, 256, 256, 8
+		for _, kind := range expertFormats(&b) {
+			const rows, hidden, width, count = 9, 256, 256, 4
 			l := planner.MoELayout{Experts: count, Taken: 3, Width: width, Normalize: true}
 			p := newPair(t, b, rows, planner.Layout{MoE: l})
 			var sides [3][]dequant.Matrix
@@ -292,10 +291,21 @@ func TestExperts(t *testing.T) {
 				sum := math.Abs(p.truth.ReadFloat64(out.buffer, row)[i])
 				return bounds[row][i] + 40*float32Roundoff*(sum+math.Abs(float64(base[row*hidden+i]))+60)
 			})
-			worst = math.Max(worst, p.worst)
+			p.report(b, "experts")
 		}
-		t.Logf("worst error %.3f of its bound", worst)
 	})
+}
+
+// expertFormats are the formats that experts are tried in: of a backend with a kernel a format, all that planes have.
+func expertFormats(b *operatorBackend) []dequant.Type {
+	if !b.planes {
+		return []dequant.Type{dequant.Q4_K, dequant.Q8_0, dequant.BF16, dequant.IQ3XXS}
+	}
+	var all []dequant.Type
+	for _, f := range planner.ImageFormats() {
+		all = append(all, f.Type)
+	}
+	return all
 }
 
 // expertBounds follow the experts of each row: the bounds of both halves of the gate, of what they make, and of the

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"splash/dequant"
@@ -22,6 +23,10 @@ type operatorBackend struct {
 	activations bool
 	// kv is the unit roundoff of stored keys and values.
 	kv float64
+	// planes reports whether experts are read as planes, which take rows in whole tiles.
+	planes bool
+	// attends says that the row differs from the one before it in the keys and values alone.
+	attends bool
 }
 
 // float32Roundoff and bf16Roundoff are unit roundoffs.
@@ -39,16 +44,19 @@ func operatorBackends() []operatorBackend {
 				o.KV, kv, name = cpu.KVFloat, float32Roundoff, name+" exact"
 			}
 			open := func(p *planner.Plan, maxRows int) (model.Backend, error) { return cpu.New(p, maxRows, o) }
-			all = append(all, operatorBackend{name, open, !exact, kv})
+			all = append(all, operatorBackend{name: name, open: open, activations: !exact, kv: kv})
 		}
 	}
-	return all
+	return append(all, metalBackends()...)
 }
 
-// eachOperatorBackend runs f for every backend.
+// eachOperatorBackend runs f for every backend, and for those of other keys and values where it attends.
 func eachOperatorBackend(t *testing.T, f func(t *testing.T, b operatorBackend)) {
+	attends := strings.Contains(t.Name(), "Attention")
 	for _, b := range operatorBackends() {
-		t.Run(b.name, func(t *testing.T) { f(t, b) })
+		if attends || !b.attends {
+			t.Run(b.name, func(t *testing.T) { f(t, b) })
+		}
 	}
 }
 
@@ -61,6 +69,7 @@ type pair struct {
 	rows   int
 	r      *rand.Rand
 	worst  float64 // error by bound
+	values int     // that were compared
 }
 
 // newPair opens both for passes of so many rows.
@@ -207,6 +216,7 @@ func (p *pair) compare(h model.Buffer, what string, bound func(row, i int) float
 			if float64(got[i]) == w {
 				q = 0
 			}
+			p.values++
 			if !(q <= p.worst) {
 				p.worst = q
 			}
@@ -319,7 +329,6 @@ func productFormats() []*dequant.Format {
 // TestProject multiplies weights of every format, of whole and of broken tiles, by one row to thirteen, stored and added.
 func TestProject(t *testing.T) {
 	eachOperatorBackend(t, func(t *testing.T, b operatorBackend) {
-		worst := 0.0
 		for _, f := range productFormats() {
 			for _, shape := range []struct{ rows, cols, inputs int }{{16, 256, 1}, {37, 768, 8}, {5, 1280, 13}} {
 				p := newPair(t, b, shape.inputs, planner.Layout{})
@@ -340,10 +349,9 @@ func TestProject(t *testing.T) {
 					sum := math.Abs(float64(base[row*shape.rows+i])) + math.Abs(p.truth.ReadFloat64(out, row)[i])
 					return bound(row, i)*1.0001 + 2*float32Roundoff*sum
 				})
-				worst = math.Max(worst, p.worst)
+				p.report(b, "project")
 			}
 		}
-		t.Logf("worst error %.3f of its bound", worst)
 	})
 }
 
@@ -399,6 +407,7 @@ func TestProjectOrders(t *testing.T) {
 						}
 						return b.productBound(&d, at, uniform)
 					})
+					p.report(b, "project in orders")
 				}
 			})
 		})
@@ -414,6 +423,7 @@ func TestEmbed(t *testing.T) {
 			out := p.buffer(256)
 			p.pass([]int{2, 3}, func(b model.Backend) { b.Embed(out, table) })
 			p.compare(out, f.Name, func(int, int) float64 { return 1e-300 })
+			p.report(b, "embed")
 		}
 	})
 }
@@ -421,7 +431,6 @@ func TestEmbed(t *testing.T) {
 // TestGateUp runs silu(gate x) (up x), with halves in one format and in two.
 func TestGateUp(t *testing.T) {
 	eachOperatorBackend(t, func(t *testing.T, b operatorBackend) {
-		worst := 0.0
 		for _, kinds := range [][2]dequant.Type{
 			{dequant.Q4_K, dequant.Q4_K}, {dequant.Q6_K, dequant.Q4_K}, {dequant.BF16, dequant.BF16}, {dequant.Q8_0, dequant.F16},
 		} {
@@ -450,9 +459,8 @@ func TestGateUp(t *testing.T) {
 				// SiLU is at most its argument and 1.1 steep.
 				return 1.1*bg*(math.Abs(vu)+bu) + silu*bu + 32*float32Roundoff*(math.Abs(vg)+bg)*(math.Abs(vu)+bu)
 			})
-			worst = math.Max(worst, p.worst)
+			p.report(b, "gate and up")
 		}
-		t.Logf("worst error %.3f of its bound", worst)
 	})
 }
 
@@ -477,7 +485,7 @@ func TestNorms(t *testing.T) {
 					return (float64(width/32+8) + 16) * float32Roundoff * math.Abs(p.truth.ReadFloat64(h, row)[i])
 				})
 			}
-			t.Logf("%d wide: worst error %.3f of its bound", width, p.worst)
+			p.report(b, "norms")
 		}
 	})
 }

@@ -6,8 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -24,7 +22,7 @@ func TestMain(m *testing.M) {
 }
 
 func coverage() int {
-	names, err := kernelNames()
+	names, err := KernelNames()
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -43,39 +41,9 @@ func coverage() int {
 	return 0
 }
 
-var (
-	plainKernel = regexp.MustCompile(`(?m)^KERNEL\((\w+)\)`)
-	instance    = regexp.MustCompile(`(?m)^\s*INSTANCE\((\w+)(##suffix)?,`)
-)
-
-// kernelNames are the kernels that the sources define.
-func kernelNames() ([]string, error) {
-	all, err := sources()
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, s := range all {
-		for _, m := range plainKernel.FindAllStringSubmatch(s.text, -1) {
-			names = append(names, m[1])
-		}
-		for _, m := range instance.FindAllStringSubmatch(s.text, -1) {
-			if m[2] == "" {
-				names = append(names, m[1])
-				continue
-			}
-			for _, f := range planner.ImageFormats() {
-				names = append(names, m[1]+f.Name)
-			}
-		}
-	}
-	slices.Sort(names)
-	return names, nil
-}
-
 // TestKernelNames finds every kernel of the sources in the device.
 func TestKernelNames(t *testing.T) {
-	names, err := kernelNames()
+	names, err := KernelNames()
 	if err != nil {
 		t.Fatal(err)
 	}

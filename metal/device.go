@@ -149,6 +149,16 @@ func (d *Device) Close() {
 type Kernel struct {
 	Name   string
 	handle *C.splash_kernel
+	used   int // dispatches that were recorded
+}
+
+// Used says how often each kernel that was asked for has been recorded.
+func (d *Device) Used() map[string]int {
+	used := make(map[string]int)
+	for name, k := range d.kernels {
+		used[name] = k.used
+	}
+	return used
 }
 
 // Kernel returns the kernel of that name.
@@ -248,6 +258,7 @@ func add[P any](c *Commands, k *Kernel, g grid, params P, bindings ...binding) {
 	}
 	c.list = c.list[:len(c.list)+1]
 	x := &c.list[len(c.list)-1]
+	k.used++
 	x.kernel = k.handle
 	for i, b := range bindings {
 		x.bindings[i] = C.splash_binding{buffer: b.buffer.handle, offset: C.uint64_t(b.offset)}

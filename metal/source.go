@@ -3,9 +3,12 @@ package metal
 import (
 	"fmt"
 	"io/fs"
+	"regexp"
+	"slices"
 	"strings"
 
 	"splash/metal/kernels"
+	"splash/planner"
 )
 
 // A source is a .metal file whose quoted includes stand in it, each once.
@@ -54,4 +57,35 @@ func expand(b *strings.Builder, name string, seen map[string]bool) error {
 		}
 	}
 	return nil
+}
+
+var (
+	plainKernel = regexp.MustCompile(`(?m)^KERNEL\((\w+)\)`)
+	instance    = regexp.MustCompile(`(?m)\bINSTANCE\((\w+)(##suffix)?,`)
+)
+
+// KernelNames are the kernels that the sources define.
+func KernelNames() ([]string, error) {
+	all, err := sources()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, s := range all {
+		_, text, _ := strings.Cut(s.text, "using namespace metal;") // the prelude defines the macros
+		for _, m := range plainKernel.FindAllStringSubmatch(text, -1) {
+			names = append(names, m[1])
+		}
+		for _, m := range instance.FindAllStringSubmatch(text, -1) {
+			if m[2] == "" {
+				names = append(names, m[1])
+				continue
+			}
+			for _, f := range planner.ImageFormats() {
+				names = append(names, m[1]+f.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names, nil
 }

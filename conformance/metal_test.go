@@ -1,0 +1,89 @@
+//go:build cgo
+
+package conformance_test
+
+import (
+	"sync"
+	"testing"
+
+	"splash/internal/model"
+	"splash/metal"
+	"splash/planner"
+)
+
+// metalDevice is the device that rows of the metal backend run on: the GPU where there is one, else the host. It stays open.
+var metalDevice = sync.OnceValues(func() (*metal.Device, error) { return metal.Open(metal.Devices()[0]) })
+
+// metalBackends are the operators' rows of the metal backend, with keys and values in either width.
+func metalBackends() []operatorBackend {
+	if metal.Usable() != nil {
+		return nil
+	}
+	kind := "metal " + metal.Devices()[0]
+	row := func(name string, kv float64, wide bool) operatorBackend {
+		open := func(p *planner.Plan, maxRows int) (model.Backend, error) {
+			return openMetal(p, metal.Options{MaxRows: maxRows, WideKV: wide})
+		}
+		return operatorBackend{name: name, open: open, kv: kv, planes: true, attends: wide}
+	}
+	return []operatorBackend{row(kind, bf16Roundoff, false), row(kind+" wide", float32Roundoff, true)}
+}
+
+// metalModels is the metal backend as whole models are run on it.
+func metalModels() []modelBackend {
+	if metal.Usable() != nil {
+		return nil
+	}
+	open := func(t testing.TB, p *planner.Plan, maxRows int) model.Backend {
+		b, err := openMetal(p, metal.Options{MaxRows: maxRows, WideKV: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { b.Close() })
+		return b
+	}
+	draft := func(t testing.TB, b model.Backend, s *model.DraftSource) {
+		plan, err := planner.PlanDraftImages(s.Sizes.Layers, s.Tensors)
+		if err != nil {
+			t.Fatal(err)
+		}
+		images, err := planner.BuildImages(t.Context(), plan, s.Weights)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.(*metal.Backend).LoadDraft(images); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return []modelBackend{{"metal " + metal.Devices()[0], open, draft}}
+}
+
+func openMetal(p *planner.Plan, o metal.Options) (*metal.Backend, error) {
+	d, err := metalDevice()
+	if err != nil {
+		return nil, err
+	}
+	return metal.New(d, p, nil, o)
+}
+
+// unusedKernels are the kernels that no row of the suite has dispatched.
+func unusedKernels() (unused []string, all int, err error) {
+	if metal.Usable() != nil {
+		return nil, 0, nil
+	}
+	names, err := metal.KernelNames()
+	if err != nil {
+		return nil, 0, err
+	}
+	d, err := metalDevice()
+	if err != nil {
+		return nil, 0, err
+	}
+	used := d.Used()
+	for _, name := range names {
+		if used[name] == 0 {
+			unused = append(unused, name)
+		}
+	}
+	return unused, len(names), nil
+}

@@ -1,0 +1,198 @@
+package conformance_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"splash/conformance"
+	"splash/dequant"
+	"splash/fixtures"
+	"splash/internal/cpu"
+	"splash/internal/engine"
+	"splash/internal/gguf"
+	"splash/internal/model"
+	"splash/oracle"
+	"splash/planner"
+)
+
+// A modelBackend runs whole models in float32, so that its logits are near the oracle's and its greedy text is the oracle's.
+type modelBackend struct {
+	name string
+	open func(t testing.TB, p *planner.Plan, maxRows int) model.Backend
+	// draft gives the backend a draft's weights, where it does not take them as it takes a target's; it may be nil.
+	draft func(t testing.TB, b model.Backend, s *model.DraftSource)
+}
+
+func modelBackends() []modelBackend {
+	exact := func(t testing.TB, p *planner.Plan, maxRows int) model.Backend {
+		b, err := cpu.New(p, maxRows, cpu.Options{Exact: true, KV: cpu.KVFloat, Workers: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { b.Close() })
+		return b
+	}
+	return append([]modelBackend{{name: "cpu exact", open: exact}}, metalModels()...)
+}
+
+// modelTolerance bounds how far logits stray from the oracle's, in units of their root mean square: what rounding of sums of a few
+// hundred products to float32 amounts to in a few layers.
+const modelTolerance = 0x1p-15
+
+// architectures are models of every architecture, in every container that the architecture has.
+func architectures() []storedModel {
+	all := fixtures.LinearTypes
+	return []storedModel{
+		inGGUF(fixtures.Recipe{Family: "tiny-qwen35-tied", Formats: fixtures.Mixed(all()...)}),
+		inGGUF(fixtures.Recipe{Family: "tiny-qwen35moe", Formats: fixtures.Mixed(all()...), Fused: true, Predict: 2}),
+		inGGUF(fixtures.Recipe{Family: "tiny-qwen4exp", Formats: fixtures.Mixed(all()...), Experts: 8}),
+		inGGUF(fixtures.Recipe{Family: "tiny-flint", Formats: fixtures.Mixed(all()...), Scaled: true}),
+		inGGUF(fixtures.Recipe{Family: "tiny-rotated", Formats: fixtures.Uniform(dequant.PQ2_0), Rotated: true}),
+		in(fixtures.MLX, rounded("tiny-qwen35", fixtures.Mixed(fixtures.MLXTypes()...))),
+		in(fixtures.MLX, rounded("tiny-qwen35moe", fixtures.Mixed(fixtures.MLXTypes()...))),
+		in(fixtures.ModelOptimizer, rounded("tiny-qwen35", byLayer(dequant.NVFP4, dequant.FP8Rows))),
+		in(fixtures.ModelOptimizer, rounded("tiny-qwen35moe", byLayer(dequant.NVFP4, dequant.FP8Rows))),
+		in(fixtures.CompressedTensors, rounded("tiny-qwen35-tied", byLayer(dequant.FP8Rows, dequant.NVFP4))),
+		in(fixtures.CompressedTensors, rounded("tiny-qwen35moe", byLayer(dequant.FP8Rows, dequant.NVFP4))),
+	}
+}
+
+// TestModels runs a model of every architecture and container on every backend: a prompt in two passes, whose logits are near the
+// oracle's, and greedy text, which is the oracle's.
+func TestModels(t *testing.T) {
+	for _, m := range architectures() {
+		t.Run(m.String(), func(t *testing.T) {
+			p, w := m.open(t)
+			prompt, count := secondTokens(t, 28), 12
+			if m.recipe.Family == "tiny-rotated" {
+				prompt, count = prompt[:10], 4 // it is wide
+			}
+			truth := build(t, p, w, len(prompt), model.Options{})
+			want, text := continued(t, truth, prompt, count)
+			for _, b := range modelBackends() {
+				n, err := model.New(b.open(t, p, len(prompt)), p, w, model.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, gotText := continued(t, n, prompt, count)
+				stray := strayOf(got, want)
+				t.Logf("%-12s logits stray %.2g of their root mean square, %.2g is allowed", b.name, stray, modelTolerance)
+				if !(stray <= modelTolerance) {
+					t.Errorf("%s: logits stray %g", b.name, stray)
+				}
+				if d := cmp.Diff(text, gotText); d != "" {
+					t.Errorf("%s: other text: %s", b.name, d)
+				}
+			}
+		})
+	}
+}
+
+// continued are the logits of a prompt, in two passes, and the greedy text of so many tokens after it.
+func continued(t testing.TB, n model.Network, prompt []int32, count int) (rows [][]float32, text []int32) {
+	t.Helper()
+	lane := newLane(t, n)
+	defer n.Backend().FreeLane(lane)
+	for _, part := range [][]int32{prompt[:len(prompt)/3], prompt[len(prompt)/3:]} {
+		forward(t, n, lane, part)
+		for i := range part {
+			rows = append(rows, slices.Clone(n.Logits(i)))
+		}
+	}
+	for len(text) < count {
+		text = append(text, int32(oracle.Argmax(rows[len(rows)-1])))
+		forward(t, n, lane, text[len(text)-1:])
+		rows = append(rows, slices.Clone(n.Logits(0)))
+	}
+	return rows, text
+}
+
+// strayOf is the largest difference of rows of logits by the root mean square of their row.
+func strayOf(got, want [][]float32) (worst float64) {
+	for i, row := range want {
+		sum := 0.0
+		for _, v := range row {
+			sum += float64(v) * float64(v)
+		}
+		q := maxDiff(got[i], row) / math.Sqrt(sum/float64(len(row)))
+		if !(q <= worst) {
+			worst = q
+		}
+	}
+	return worst
+}
+
+// TestModelsGolden holds every backend to the golden logits and hidden states of the public runtime.
+func TestModelsGolden(t *testing.T) {
+	for _, name := range tinyModels {
+		g, err := conformance.ReadGolden(tinyPath(name + ".logits.bin"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := gguf.Open(tinyPath(name + ".gguf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		p, err := planner.PlanGGUF(f.Header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range modelBackends() {
+			taps := []int{0, 1, 2, 3}
+			n, err := model.New(b.open(t, p, len(g.Tokens)), p, planner.OpenGGUF(f, p), model.Options{Taps: taps})
+			if err != nil {
+				t.Fatal(err)
+			}
+			forward(t, n, newLane(t, n), g.Tokens)
+			worst, hidden := 0.0, 0.0
+			for i := range g.Tokens {
+				worst = math.Max(worst, maxDiff(n.Logits(i), g.Logits[i]))
+				for _, l := range taps {
+					hidden = math.Max(hidden, maxDiff(n.Tap(l, i), g.Hidden[l][i]))
+				}
+			}
+			t.Logf("%-24s %-12s logits within %.2g, hidden states within %.2g", name, b.name, worst, hidden)
+			if !(worst <= goldenTolerance) || !(hidden <= goldenTolerance) {
+				t.Errorf("%s, %s: logits stray %g, hidden states %g; %g is allowed", name, b.name, worst, hidden, goldenTolerance)
+			}
+		}
+	}
+}
+
+// TestModelsDraft decodes with a draft on every backend, nearly every cycle of which takes rows back: the greedy text is that of the
+// oracle backend without one.
+func TestModelsDraft(t *testing.T) {
+	prompt := secondTokens(t, 14)
+	const tokens = 10
+	for _, family := range []string{"tiny-qwen35", "tiny-qwen35moe", "tiny-qwen4exp", "tiny-flint"} {
+		t.Run(family, func(t *testing.T) {
+			m := inGGUF(fixtures.Recipe{Family: family, Seed: 5, Formats: fixtures.Uniform(dequant.Q8_0)})
+			p, w := m.open(t)
+			o := engine.Options{Context: 256, Vocab: p.Layout.Vocab, Chunk: 16, Lanes: 1}
+			alone := engine.New(build(t, p, w, o.MaxRows(), model.Options{}), o)
+			want := generate(t, alone, prompt, tokens)
+			alone.Close()
+			source := generatedDraft(t, p, fixtures.Draft{Family: family, Block: 16, Mask: family == "tiny-flint"})
+			for _, b := range modelBackends() {
+				with, opened := o, b.open(t, p, o.MaxRows())
+				if b.draft != nil {
+					b.draft(t, opened, &source)
+				}
+				n, proposer := besides(t, opened, p, w, source)
+				with.Proposer = proposer
+				e := engine.New(n, with)
+				if diff := cmp.Diff(want, generate(t, e, prompt, tokens)); diff != "" {
+					t.Errorf("%s: %s", b.name, diff)
+				}
+				if s := e.Speculation(); s.Counts.LaneCycles == 0 {
+					t.Errorf("%s: no cycle was drafted for", b.name)
+				}
+				e.Close()
+			}
+		})
+	}
+}
