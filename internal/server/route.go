@@ -22,6 +22,7 @@ func (s *Server) table() map[string]route {
 	routes := map[string]route{
 		"/v1/chat/completions":      s.generation((*exchange).chatCompletion),
 		"/v1/completions":           s.generation((*exchange).textCompletion),
+		"/v1/responses":             s.generation((*exchange).response),
 		"/v1/messages":              s.generation((*exchange).message),
 		"/v1/messages/count_tokens": s.counting((*exchange).countTokens),
 		"/v1/judgments":             s.generation((*exchange).judge),
@@ -54,6 +55,12 @@ func (s *Server) route(method, path string) (route, bool) {
 	r, ok := s.routes[path]
 	if id, isModel := strings.CutPrefix(path, modelPath); isModel {
 		r, ok = route{method: http.MethodGet, serve: func(x *exchange) error { return x.getModel(id) }}, true
+	}
+	if id, isResponse := responseID(path); isResponse {
+		r, ok = route{method: http.MethodGet, serve: func(x *exchange) error { return x.getResponse(id) }}, true
+		if method == http.MethodDelete {
+			r = route{method: method, serve: func(x *exchange) error { return x.deleteResponse(id) }}
+		}
 	}
 	if method == http.MethodHead {
 		method = http.MethodGet

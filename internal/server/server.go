@@ -89,6 +89,9 @@ type Server struct {
 
 	slotLabels func() []string // the labels of scored answers, which are found at the first request
 
+	responses    responseStore
+	skippedTools sync.Once // says that tools are not offered
+
 	slots       chan struct{} // generations
 	countSlots  chan struct{} // requests that make a prompt alone
 	preparing   chan struct{}

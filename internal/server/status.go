@@ -65,6 +65,7 @@ func (x *exchange) status() error {
 		"chat_template", m.Templates.Status(),
 		"grammar_cache", s.grammarStatus(),
 		"constraint_masks", s.metrics.masked().status(),
+		"response_store", s.responses.status(),
 		"tokenizer_cache", ojson.NewObject(
 			"enabled", cache.Enabled, "entries", cache.Entries, "bytes", cache.Bytes, "budget_bytes", cache.BudgetBytes,
 			"capacity", cache.Capacity, "hits", cache.Hits, "reused_tokens", cache.ReusedTokens),

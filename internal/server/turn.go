@@ -120,7 +120,10 @@ type message struct {
 	calls              []messageCall
 }
 
-type messageCall struct{ name, arguments string }
+type messageCall struct {
+	name, arguments string
+	at              int // bytes of the content before it
+}
 
 // read gathers the whole answer.
 func (t *turn) read() (*message, error) {
@@ -139,7 +142,7 @@ func (t *turn) read() (*message, error) {
 			case chat.ContentDelta:
 				content.WriteString(e.Text)
 			case chat.CallStart:
-				m.calls = append(m.calls, messageCall{name: e.Text})
+				m.calls = append(m.calls, messageCall{name: e.Text, at: content.Len()})
 				arguments = append(arguments, &strings.Builder{})
 			case chat.ArgumentsDelta:
 				arguments[e.Call].WriteString(e.Text)
