@@ -18,6 +18,7 @@ type SpeedOptions struct {
 	Runs   int   // of each, of which the median counts
 	Vocab  int
 	Base   []int32 // tokens the prompts are drawn from, in order; nil: at random
+	Seed   uint64  // of what is random
 
 	Progress func(done, total int) // called after each run; nil: not
 }
@@ -44,7 +45,7 @@ type SpeedResult struct {
 // Speed times the engine. When ctx ends, the result is that of the runs so far.
 func Speed(ctx context.Context, e *engine.Engine, o SpeedOptions) (*SpeedResult, error) {
 	r := &SpeedResult{Prompt: o.Prompt, Tokens: o.Tokens}
-	random := rand.New(rand.NewPCG(1, 2))
+	random := rand.New(rand.NewPCG(1, o.Seed))
 	done := 0
 	for _, lanes := range o.Lanes {
 		var runs []SpeedRow

@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"splash/dequant"
@@ -163,6 +164,13 @@ type attentionCase struct {
 	rotate   bool
 	segments []int
 
+	index  *model.Indexer        // nil: not sparse
+	before func(b model.Backend) // of its inputs; may be nil
+
+	indexQ, indexK []float32
+	indexNorms     [2][]float32 // of queries and keys
+
+	out                   model.Buffer
 	queries, keys, values []float32
 	qNorm, kNorm, sinks   []float32
 }
@@ -176,7 +184,7 @@ func (a *attentionCase) run(t *testing.T) {
 	a.queries, a.keys, a.values = a.normals(rows*wide), a.normals(rows*l.KVHeads*l.HeadDim), a.normals(rows*l.KVHeads*l.HeadDim)
 	q, k, v := a.input(a.queries, wide), a.input(a.keys, l.KVHeads*l.HeadDim), a.input(a.values, l.KVHeads*l.HeadDim)
 	out := a.buffer(l.Heads * l.HeadDim)
-	m := &model.Attention{Layout: l, QNorm: model.None, KNorm: model.None, Sinks: model.None, Window: a.window, Rotate: a.rotate}
+	m := &model.Attention{Layout: l, QNorm: model.None, KNorm: model.None, Sinks: model.None, Window: a.window, Rotate: a.rotate, Index: a.index}
 	if l.QKNorm {
 		a.qNorm, a.kNorm = a.normals(l.HeadDim), a.normals(l.HeadDim)
 		m.QNorm, m.KNorm = a.vector(a.qNorm), a.vector(a.kNorm)
@@ -187,13 +195,17 @@ func (a *attentionCase) run(t *testing.T) {
 	}
 	a.each(func(b model.Backend) { m.KV = b.KVState(l.KVHeads, l.HeadDim) })
 	a.pass(a.segments, func(b model.Backend) {
+		if a.before != nil {
+			a.before(b)
+		}
 		q.set(b)
 		k.set(b)
 		v.set(b)
 		b.Attention(out, q.buffer, k.buffer, v.buffer, m)
 	})
+	a.out = out
 	bounds := a.bounds()
-	a.compare(out, t.Name(), func(row, i int) float64 { return bounds[row][i/l.HeadDim] })
+	a.compare(out, t.Name(), func(row, i int) float64 { return bounds[row][i] })
 }
 
 // head is a head of x in float64, normalized and rotated.
@@ -208,40 +220,108 @@ func (a *attentionCase) head(x []float32, norm []float32, index int) []float64 {
 	return h
 }
 
-// bounds are those of each row and head. A score is a sum of products of prepared queries and stored keys, so it strays by
-// their roundings times the sum of magnitudes; a weight by twice the largest stray of a score, relatively; an output by
-// that, the rounding of stored values and the roundings of its sum, times the largest value.
+// bounds are those of each element. A score is a sum of products of prepared queries and stored keys, so it strays by their
+// roundings times the sum of magnitudes, and by the rounding of its difference from the largest. With weights w and values v, a
+// result o = sum w v strays by sum w stray |v - o|, by the rounding of stored values and by the roundings of its sum; a gate by a
+// few units more.
 func (a *attentionCase) bounds() [][]float64 {
-	l, d := a.l, a.l.HeadDim
+	l := a.l
 	all := make([][]float64, a.rows)
-	prepared := float64(d/32+20) * float32Roundoff
 	first := 0
 	for _, n := range a.segments {
 		for row := first; row < first+n; row++ {
+			seen := a.seen(row, first)
 			for h := range l.Heads {
-				at := (row*l.Heads + h) * d
+				all[row] = append(all[row], a.headBounds(row, first, h, seen)...)
+			}
+			for i := range all[row] {
 				if l.Gated {
-					at *= 2
+					all[row][i] += 12 * float32Roundoff * math.Abs(a.result(row)[i])
 				}
-				query := a.head(a.queries[at:at+d], a.qNorm, row-first)
-				stray, largest := 0.0, 0.0
-				for i := first; i <= row; i++ {
-					from := (i*l.KVHeads + h/(l.Heads/l.KVHeads)) * d
-					key := a.head(a.keys[from:from+d], a.kNorm, i-first)
-					size := 0.0
-					for j := range d {
-						// A rotated element strays by the pair it is made of.
-						size += math.Abs(query[j]) * (math.Abs(key[j]) + math.Abs(key[(j+l.RopeDim/2)%d])) / math.Sqrt(float64(d))
-						largest = math.Max(largest, math.Abs(float64(a.values[from+j])))
-					}
-					stray = math.Max(stray, size*(a.b.kv+2*prepared+float64(d)*float32Roundoff))
-				}
-				all[row] = append(all[row], largest*(math.Exp(2*stray)-1+a.b.kv+float64(n+40)*float32Roundoff))
 			}
 		}
 		first += n
 	}
 	return all
+}
+
+// headBounds are those of a head of a row, whose segment begins at first.
+func (a *attentionCase) headBounds(row, first, h int, seen []bool) []float64 {
+	l, d := a.l, a.l.HeadDim
+	prepared := float64(d/32+20) * float32Roundoff
+	at := (row*l.Heads + h) * d
+	if l.Gated {
+		at *= 2
+	}
+	query := a.head(a.queries[at:at+d], a.qNorm, row-first)
+	from := first
+	if a.window > 0 {
+		from = max(first, row+1-a.window)
+	}
+	var weights, strays []float64
+	var values [][]float32
+	for i := from; i <= row; i++ {
+		if seen != nil && !seen[i-first] {
+			continue
+		}
+		key := (i*l.KVHeads + h/(l.Heads/l.KVHeads)) * d
+		k := a.head(a.keys[key:key+d], a.kNorm, i-first)
+		score, size := 0.0, 0.0
+		for j := range d {
+			score += query[j] * k[j] / math.Sqrt(float64(d))
+			// A rotated element strays by the pair it is made of.
+			size += math.Abs(query[j]) * (math.Abs(k[j]) + math.Abs(k[(j+l.RopeDim/2)%d])) / math.Sqrt(float64(d))
+		}
+		weights, strays = append(weights, score), append(strays, size*(a.b.kv+2*prepared+float64(d/8+16)*float32Roundoff))
+		values = append(values, a.values[key:key+d])
+	}
+	top := slices.Max(weights)
+	for i := range weights {
+		strays[i] += (math.Abs(top-weights[i]) + 8) * float32Roundoff
+	}
+	if a.sinks != nil {
+		oracle.SoftmaxSink(weights, float64(a.sinks[h]))
+	} else {
+		oracle.Softmax(weights)
+	}
+	mean, bounds := make([]float64, d), make([]float64, d)
+	for i, w := range weights {
+		for j, v := range values[i] {
+			mean[j] += w * float64(v)
+		}
+	}
+	sum := a.b.kv + float64(len(weights)+40)*float32Roundoff
+	for i, w := range weights {
+		for j, v := range values[i] {
+			// Twice, as the weights stray by e^stray - 1.
+			bounds[j] += w * (2*strays[i]*math.Abs(float64(v)-mean[j]) + sum*math.Abs(float64(v)))
+		}
+	}
+	return bounds
+}
+
+// result is what the oracle gives for a row.
+func (a *attentionCase) result(row int) []float64 { return a.truth.ReadFloat64(a.out, row) }
+
+// seen says which tokens a row of sparse attention sees, by the oracle; nil says all.
+func (a *attentionCase) seen(row, first int) []bool {
+	if a.index == nil {
+		return nil
+	}
+	q, index := a.index.Layout, row-first
+	freq := oracle.RopeFrequencies(a.l.RopeBase, a.l.RopeDim)
+	query := widened(a.indexQ[row*q.Heads*q.HeadDim : (row+1)*q.Heads*q.HeadDim])
+	oracle.IndexerQuery(query, widened(a.indexNorms[0]), oracle.TextPosition(index), freq, 1e-6)
+	scores, key := []float64(nil), make([]float64, q.HeadDim)
+	for block := range oracle.SparseBlocks(index, q.Block) {
+		at := first + block*q.Block
+		raw := widened(a.indexK[at*q.HeadDim : (at+q.Block)*q.HeadDim])
+		oracle.IndexerKey(key, raw, widened(a.indexNorms[1]), oracle.TextPosition(block*q.Block), freq, 1e-6)
+		scores = append(scores, oracle.IndexerScore(query, key))
+	}
+	seen := make([]bool, index+1)
+	oracle.SparseSeen(seen, scores, index, q.Block, q.Budget)
+	return seen
 }
 
 // TestExperts routes rows, some of them padding, and sums their experts and a shared one.

@@ -32,7 +32,7 @@ type operatorBackend struct {
 // float32Roundoff and bf16Roundoff are unit roundoffs.
 const (
 	float32Roundoff = 0x1p-24
-	bf16Roundoff    = 0x1p-9
+	bf16Roundoff    = 0x1p-8 // eight significant bits
 )
 
 func operatorBackends() []operatorBackend {
@@ -75,7 +75,7 @@ type pair struct {
 // newPair opens both for passes of so many rows.
 func newPair(t testing.TB, b operatorBackend, rows int, layout planner.Layout) *pair {
 	t.Helper()
-	layout.Vocab, layout.Epsilon = rows, 1e-6
+	layout.Vocab, layout.Context, layout.Epsilon = rows, rows, 1e-6
 	if layout.Attention.RopeBase == 0 {
 		layout.Attention.RopeBase, layout.Attention.RopeDim = 1e7, 64
 	}

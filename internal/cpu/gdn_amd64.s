@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func gdnStep256(dst *float32, src *float32, k *float32, q *float32, v *float32, o *float32, delta *float32, beta float32, decay float32, keys int)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
 TEXT ·gdnStep256(SB), NOSPLIT, $0-72
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -17,6 +17,8 @@ TEXT ·gdnStep256(SB), NOSPLIT, $0-72
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 	MOVQ         SI, R9
+	MOVQ         SI, R10
+	SHLQ         $0x06, R10
 	VXORPS       Y1, Y1, Y1
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
@@ -24,15 +26,19 @@ TEXT ·gdnStep256(SB), NOSPLIT, $0-72
 
 read:
 	VBROADCASTSS (R8), Y5
+	PREFETCHT1   (DI)(R10*1)
 	VFMADD231PS  (DI), Y5, Y1
 	VFMADD231PS  32(DI), Y5, Y2
 	VBROADCASTSS 4(R8), Y5
+	PREFETCHT1   64(DI)(R10*1)
 	VFMADD231PS  64(DI), Y5, Y3
 	VFMADD231PS  96(DI), Y5, Y4
 	VBROADCASTSS 8(R8), Y5
+	PREFETCHT1   128(DI)(R10*1)
 	VFMADD231PS  128(DI), Y5, Y1
 	VFMADD231PS  160(DI), Y5, Y2
 	VBROADCASTSS 12(R8), Y5
+	PREFETCHT1   192(DI)(R10*1)
 	VFMADD231PS  192(DI), Y5, Y3
 	VFMADD231PS  224(DI), Y5, Y4
 	ADDQ         $0x00000100, DI
@@ -126,6 +132,8 @@ TEXT ·gdnLast256(SB), NOSPLIT, $0-72
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 	MOVQ         SI, R9
+	MOVQ         SI, R10
+	SHLQ         $0x06, R10
 	VXORPS       Y1, Y1, Y1
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
@@ -133,15 +141,19 @@ TEXT ·gdnLast256(SB), NOSPLIT, $0-72
 
 read:
 	VBROADCASTSS (R8), Y5
+	PREFETCHT1   (DI)(R10*1)
 	VFMADD231PS  (DI), Y5, Y1
 	VFMADD231PS  32(DI), Y5, Y2
 	VBROADCASTSS 4(R8), Y5
+	PREFETCHT1   64(DI)(R10*1)
 	VFMADD231PS  64(DI), Y5, Y3
 	VFMADD231PS  96(DI), Y5, Y4
 	VBROADCASTSS 8(R8), Y5
+	PREFETCHT1   128(DI)(R10*1)
 	VFMADD231PS  128(DI), Y5, Y1
 	VFMADD231PS  160(DI), Y5, Y2
 	VBROADCASTSS 12(R8), Y5
+	PREFETCHT1   192(DI)(R10*1)
 	VFMADD231PS  192(DI), Y5, Y3
 	VFMADD231PS  224(DI), Y5, Y4
 	ADDQ         $0x00000100, DI
@@ -224,7 +236,7 @@ write:
 	RET
 
 // func gdnReplay256(dst *float32, src *float32, k *float32, delta *float32, decay float32, keys int)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
 TEXT ·gdnReplay256(SB), NOSPLIT, $0-48
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -233,11 +245,14 @@ TEXT ·gdnReplay256(SB), NOSPLIT, $0-48
 	MOVQ         keys+40(FP), SI
 	MOVSS        decay+32(FP), X0
 	VBROADCASTSS X0, Y0
+	MOVQ         SI, DI
+	SHLQ         $0x06, DI
 	VMOVUPS      (BX), Y1
 	VMOVUPS      32(BX), Y2
 
 write:
 	VBROADCASTSS (DX), Y3
+	PREFETCHT1   (CX)(DI*1)
 	VMULPS       (CX), Y0, Y4
 	VFMADD231PS  Y1, Y3, Y4
 	VMOVUPS      Y4, (AX)
@@ -245,6 +260,7 @@ write:
 	VFMADD231PS  Y2, Y3, Y4
 	VMOVUPS      Y4, 32(AX)
 	VBROADCASTSS 4(DX), Y3
+	PREFETCHT1   64(CX)(DI*1)
 	VMULPS       64(CX), Y0, Y4
 	VFMADD231PS  Y1, Y3, Y4
 	VMOVUPS      Y4, 64(AX)
@@ -252,6 +268,7 @@ write:
 	VFMADD231PS  Y2, Y3, Y4
 	VMOVUPS      Y4, 96(AX)
 	VBROADCASTSS 8(DX), Y3
+	PREFETCHT1   128(CX)(DI*1)
 	VMULPS       128(CX), Y0, Y4
 	VFMADD231PS  Y1, Y3, Y4
 	VMOVUPS      Y4, 128(AX)
@@ -259,6 +276,7 @@ write:
 	VFMADD231PS  Y2, Y3, Y4
 	VMOVUPS      Y4, 160(AX)
 	VBROADCASTSS 12(DX), Y3
+	PREFETCHT1   192(CX)(DI*1)
 	VMULPS       192(CX), Y0, Y4
 	VFMADD231PS  Y1, Y3, Y4
 	VMOVUPS      Y4, 192(AX)
@@ -274,7 +292,7 @@ write:
 	RET
 
 // func gdnStep512(dst *float32, src *float32, k *float32, q *float32, v *float32, o *float32, delta *float32, beta float32, decay float32, keys int)
-// Requires: AVX, AVX512F, SSE
+// Requires: AVX, AVX512F, MMX+, SSE
 TEXT ·gdnStep512(SB), NOSPLIT, $0-72
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -286,17 +304,23 @@ TEXT ·gdnStep512(SB), NOSPLIT, $0-72
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 	MOVQ         SI, R9
+	MOVQ         SI, R10
+	SHLQ         $0x06, R10
 	VPXORD       Z1, Z1, Z1
 	VPXORD       Z2, Z2, Z2
 
 read:
 	VBROADCASTSS (R8), Z5
+	PREFETCHT1   (DI)(R10*1)
 	VFMADD231PS  (DI), Z5, Z1
 	VBROADCASTSS 4(R8), Z5
+	PREFETCHT1   64(DI)(R10*1)
 	VFMADD231PS  64(DI), Z5, Z2
 	VBROADCASTSS 8(R8), Z5
+	PREFETCHT1   128(DI)(R10*1)
 	VFMADD231PS  128(DI), Z5, Z1
 	VBROADCASTSS 12(R8), Z5
+	PREFETCHT1   192(DI)(R10*1)
 	VFMADD231PS  192(DI), Z5, Z2
 	ADDQ         $0x00000100, DI
 	ADDQ         $0x00000010, R8
@@ -364,17 +388,23 @@ TEXT ·gdnLast512(SB), NOSPLIT, $0-72
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 	MOVQ         SI, R9
+	MOVQ         SI, R10
+	SHLQ         $0x06, R10
 	VPXORD       Z1, Z1, Z1
 	VPXORD       Z2, Z2, Z2
 
 read:
 	VBROADCASTSS (R8), Z5
+	PREFETCHT1   (DI)(R10*1)
 	VFMADD231PS  (DI), Z5, Z1
 	VBROADCASTSS 4(R8), Z5
+	PREFETCHT1   64(DI)(R10*1)
 	VFMADD231PS  64(DI), Z5, Z2
 	VBROADCASTSS 8(R8), Z5
+	PREFETCHT1   128(DI)(R10*1)
 	VFMADD231PS  128(DI), Z5, Z1
 	VBROADCASTSS 12(R8), Z5
+	PREFETCHT1   192(DI)(R10*1)
 	VFMADD231PS  192(DI), Z5, Z2
 	ADDQ         $0x00000100, DI
 	ADDQ         $0x00000010, R8
@@ -431,7 +461,7 @@ write:
 	RET
 
 // func gdnReplay512(dst *float32, src *float32, k *float32, delta *float32, decay float32, keys int)
-// Requires: AVX, AVX512F, SSE
+// Requires: AVX, AVX512F, MMX+, SSE
 TEXT ·gdnReplay512(SB), NOSPLIT, $0-48
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -440,22 +470,28 @@ TEXT ·gdnReplay512(SB), NOSPLIT, $0-48
 	MOVQ         keys+40(FP), SI
 	MOVSS        decay+32(FP), X0
 	VBROADCASTSS X0, Z0
+	MOVQ         SI, DI
+	SHLQ         $0x06, DI
 	VMOVUPS      (BX), Z1
 
 write:
 	VBROADCASTSS (DX), Z2
+	PREFETCHT1   (CX)(DI*1)
 	VMULPS       (CX), Z0, Z3
 	VFMADD231PS  Z1, Z2, Z3
 	VMOVUPS      Z3, (AX)
 	VBROADCASTSS 4(DX), Z2
+	PREFETCHT1   64(CX)(DI*1)
 	VMULPS       64(CX), Z0, Z3
 	VFMADD231PS  Z1, Z2, Z3
 	VMOVUPS      Z3, 64(AX)
 	VBROADCASTSS 8(DX), Z2
+	PREFETCHT1   128(CX)(DI*1)
 	VMULPS       128(CX), Z0, Z3
 	VFMADD231PS  Z1, Z2, Z3
 	VMOVUPS      Z3, 128(AX)
 	VBROADCASTSS 12(DX), Z2
+	PREFETCHT1   192(CX)(DI*1)
 	VMULPS       192(CX), Z0, Z3
 	VFMADD231PS  Z1, Z2, Z3
 	VMOVUPS      Z3, 192(AX)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"math"
 	"strings"
 	"sync"
@@ -20,18 +19,22 @@ func recorded(t *testing.T, o Options, decoder, reader Priority) (passes string,
 		f := newFake(97)
 		var mu sync.Mutex
 		var log strings.Builder
-		f.fail = func(p *model.Pass) error {
+		note := func(what string, rows int) { // not held while time passes
 			mu.Lock()
 			defer mu.Unlock()
-			rows, _ := p.Rows()
-			if rows > 1 {
-				time.Sleep(time.Duration(rows) * time.Millisecond)
-				fmt.Fprint(&log, "p")
+			log.WriteString(what)
+			if what == "p" {
 				slices = append(slices, rows)
-				return nil
 			}
-			time.Sleep(10 * time.Millisecond)
-			fmt.Fprint(&log, "d")
+		}
+		f.fail = func(p *model.Pass) error {
+			if rows, _ := p.Rows(); rows > 1 {
+				time.Sleep(time.Duration(rows) * time.Millisecond)
+				note("p", rows)
+			} else {
+				time.Sleep(10 * time.Millisecond)
+				note("d", rows)
+			}
 			return nil
 		}
 		o.Context, o.Lanes = 1<<20, 2

@@ -33,6 +33,9 @@ func gdnStep(s isa, past bool) {
 	MOVQ(src, from)
 	MOVQ(k, key)
 	MOVQ(keys, n)
+	size := GP64() // of a strip: the next one is fetched
+	MOVQ(keys, size)
+	SHLQ(Imm(6), size)
 	even, odd := s.zeros(parts), s.zeros(parts)
 	Label("read")
 	for i := range 4 {
@@ -41,6 +44,7 @@ func gdnStep(s isa, past bool) {
 			to = odd
 		}
 		f := s.broadcast(at(key, 4*i))
+		PREFETCHT1(Mem{Base: from, Index: size, Scale: 1, Disp: 64 * i})
 		for p := range parts {
 			s.fma(at(from, 64*i+p*s.bytes()), f, to[p])
 		}
@@ -101,6 +105,9 @@ func gdnReplay(s isa) {
 	dst, src, k, delta := pointer("dst"), pointer("src"), pointer("k"), pointer("delta")
 	keys, parts := pointer("keys"), 16/s.lanes
 	decay := s.param("decay")
+	size := GP64()
+	MOVQ(keys, size)
+	SHLQ(Imm(6), size)
 	var update []reg.VecVirtual
 	for p := range parts {
 		update = append(update, s.load(at(delta, p*s.bytes())))
@@ -108,6 +115,7 @@ func gdnReplay(s isa) {
 	Label("write")
 	for i := range 4 {
 		f := s.broadcast(at(k, 4*i))
+		PREFETCHT1(Mem{Base: src, Index: size, Scale: 1, Disp: 64 * i})
 		for p := range parts {
 			t := s.vec()
 			VMULPS(at(src, 64*i+p*s.bytes()), decay, t)
