@@ -102,6 +102,7 @@ Start with
 
   splash serve                  serve the built-in demonstration model at http://127.0.0.1:8000
   splash run "Hello!"           ask it something in the terminal
+  splash claude                 start Claude Code with the served model; also codex, opencode, hermes, pi
 
 and give a model of the Hugging Face Hub with --model OWNER/REPO[:VARIANT], or one of your own with --model-dir FILE.gguf.`,
 		Args:          cobra.NoArgs,
@@ -118,6 +119,7 @@ and give a model of the Hugging Face Hub with --model OWNER/REPO[:VARIANT], or o
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(newServe(), newRun(), newPull(), newList(), newShow(), newRemove(), newBench(), newModelCheck(), newPlan(),
 		newDevices(), newVersion(), newCompletion())
+	root.AddCommand(newClients()...)
 	wrapArgs(root)
 	return root
 }
