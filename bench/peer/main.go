@@ -212,4 +212,3 @@ func (s *ours) turn(ctx context.Context) (turn, error) {
 	}
 	return turn{r.Rows[0].PrefillPerSec, r.Rows[0].DecodePerSec}, nil
 }
-
