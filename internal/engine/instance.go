@@ -213,6 +213,7 @@ func (e *Engine) fail(err error) {
 	if e.o.Loader != nil {
 		end = append(end, e.suspended...)
 		e.suspended = nil
+		e.fault(err) // before anyone learns of it
 	}
 	for _, s := range end {
 		e.guarded(func() error { e.release(s); return nil }) // which may be what fails
@@ -223,7 +224,6 @@ func (e *Engine) fail(err error) {
 		e.net = nil
 		e.prefixes.forget()
 		e.o.Loader.Discard()
-		e.fault(err)
 	}
 }
 

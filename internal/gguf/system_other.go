@@ -21,5 +21,7 @@ func mapFile(file *os.File, size int64) ([]byte, error) {
 
 func unmapFile([]byte) error { return nil }
 
+func evict([]byte) error { return nil }
+
 // syncFolder does nothing where folders are not known to be files that can be synchronized.
 func syncFolder(string) error { return nil }

@@ -20,6 +20,9 @@ func mapFile(file *os.File, size int64) ([]byte, error) {
 
 func unmapFile(b []byte) error { return unix.Munmap(b) }
 
+// evict drops the pages of a mapping from this process's memory.
+func evict(b []byte) error { return unix.Madvise(b, unix.MADV_DONTNEED) }
+
 // syncFolder makes the names in a folder durable.
 func syncFolder(path string) error {
 	folder, err := os.Open(path)

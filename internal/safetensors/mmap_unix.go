@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // mmap maps the file read-only.
@@ -17,3 +19,6 @@ func mmap(f *os.File, size int64) ([]byte, error) {
 }
 
 func munmap(data []byte) error { return syscall.Munmap(data) }
+
+// evict drops the pages of a mapping from this process's memory.
+func evict(data []byte) error { return unix.Madvise(data, unix.MADV_DONTNEED) }

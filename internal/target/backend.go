@@ -3,6 +3,7 @@ package target
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"splash/internal/cpu"
@@ -17,6 +18,8 @@ type Backend struct {
 	Name string
 	// Open returns a backend for a target. A backend that also has a Close method is closed with its target.
 	Open func(ctx context.Context, o *Opening) (model.Backend, error)
+	// KVFormats are the ways it keeps keys and values; none: one of its own alone.
+	KVFormats []string
 	// Usable says why this machine cannot run it; nil runs everywhere.
 	Usable func() error
 }
@@ -25,6 +28,7 @@ type Backend struct {
 type Opening struct {
 	Plan    *planner.Plan
 	MaxRows int
+	KV      string // of KVFormats, or empty
 
 	// For a backend that keeps weight images: the weights and the files they are in, the directory of the images, and who
 	// is told how far they are.
@@ -38,10 +42,15 @@ type Opening struct {
 
 // Backends lists the backends of this build, the one to prefer first: a GPU, else the CPU.
 func Backends() []Backend {
-	gpu := Backend{Name: "metal", Open: openMetal, Usable: metal.Usable}
+	int8, bf16 := planner.KVInt8.String(), planner.KVBF16.String()
+	gpu := Backend{Name: "metal", KVFormats: []string{bf16}, Open: openMetal, Usable: metal.Usable}
 	all := []Backend{
-		{Name: "cpu", Open: func(_ context.Context, o *Opening) (model.Backend, error) {
-			return cpu.New(o.Plan, o.MaxRows, cpu.Options{})
+		{Name: "cpu", KVFormats: []string{int8, bf16}, Open: func(_ context.Context, o *Opening) (model.Backend, error) {
+			co := cpu.Options{KV: cpu.KVBF16}
+			if o.KV == int8 {
+				co.KV = cpu.KVInt8
+			}
+			return cpu.New(o.Plan, o.MaxRows, co)
 		}},
 		{Name: "oracle", Open: func(_ context.Context, o *Opening) (model.Backend, error) {
 			return reference.New(o.Plan, o.MaxRows), nil
@@ -73,6 +82,17 @@ func openMetal(ctx context.Context, o *Opening) (model.Backend, error) {
 		o.Log("Weight images · " + o.Images)
 	}
 	return metal.Load(ctx, l)
+}
+
+// checkKV refuses a format that the backend does not have.
+func (b *Backend) checkKV(format string) error {
+	switch {
+	case format == "" || slices.Contains(b.KVFormats, format):
+		return nil
+	case len(b.KVFormats) == 0:
+		return fmt.Errorf("backend %s keeps keys and values in a format of its own, not in %s", b.Name, format)
+	}
+	return fmt.Errorf("backend %s keeps keys and values in %s, not in %s", b.Name, strings.Join(b.KVFormats, " or "), format)
 }
 
 // Auto is the name that stands for the first backend this machine can run.

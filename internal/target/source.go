@@ -23,9 +23,15 @@ type source struct {
 	plan       *planner.Plan
 	weights    planner.Weights
 	vocabulary *tokenizer.Vocabulary
-	files      io.Closer
+	files      files
 	changed    func() error // reports files that are no longer what was opened
 	images     func() ([]planner.ImageSource, error)
+}
+
+// files are mapped. Evict gives back the memory that they take.
+type files interface {
+	io.Closer
+	Evict() error
 }
 
 // openSource opens the target at path: a GGUF file, any part of a split one, a directory of GGUFs of one name, or a

@@ -36,7 +36,10 @@ type Options struct {
 	Backend string // the backend's name; empty or Auto: the best there is
 	Images  string // where a backend keeps its weight images; empty: "images" in the data directory
 
-	// Engine are the engine's limits. Context lowers the model's; Proposer and Vocab are the target's to set.
+	// KV is how keys and values are kept, one of the backend's KVFormats; empty: the last of them, its most exact one.
+	KV string
+
+	// Engine are the engine's limits. Context lowers the model's; Proposer, Vocab and Loader are the target's to set.
 	Engine engine.Options
 
 	Chat     bool                    // also probe the chat templates, without which there is no serving
@@ -93,6 +96,9 @@ func Open(ctx context.Context, o Options) (_ *Target, err error) {
 		return nil, err
 	}
 	t.Backend = backend.Name
+	if err := backend.checkKV(o.KV); err != nil {
+		return nil, err
+	}
 	s, err := open()
 	if err != nil {
 		return nil, err
@@ -150,35 +156,12 @@ func (t *Target) describe(s *source) (err error) {
 	return nil
 }
 
-// load builds the networks.
-func (t *Target) load(ctx context.Context, backend Backend, s *source, d *draftFiles, o Options) error {
-	b, err := backend.Open(ctx, &Opening{
-		Plan: s.plan, MaxRows: t.Engine.MaxRows(), Weights: s.weights, Files: s.images, Draft: d, Images: o.imageDir(),
-		Progress: o.Progress, Log: o.log,
-	})
-	if err != nil {
-		return err
-	}
-	if c, ok := b.(io.Closer); ok {
-		t.close = append(t.close, c)
-	}
-	m := &meter{ctx: ctx, report: o.Progress}
-	if err := m.count(s.weights, s.plan.Tensors); err != nil {
-		return err
-	}
-	var taps []int
-	if d != nil {
-		taps = d.sizes.Taps
-		if err := m.count(d.weights, d.tensors); err != nil {
-			return err
-		}
-	}
-	if t.Network, err = model.New(b, s.plan, metered{s.weights, m}, model.Options{Taps: taps}); err != nil {
-		return err
-	}
-	if d != nil {
-		t.Engine.Proposer, err = d.proposer(t.Network, metered{d.weights, m}, o)
-	}
+// load builds the first network.
+func (t *Target) load(ctx context.Context, backend Backend, s *source, d *draftFiles, o Options) (err error) {
+	l := &loader{t: t, backend: backend, source: s, draft: d, o: o}
+	t.close = append(t.close, l)
+	t.Network, t.Engine.Proposer, err = l.load(ctx, o.Progress)
+	t.Engine.Loader = l
 	return err
 }
 
