@@ -44,6 +44,7 @@ type Backend struct {
 
 	kind          model.Kind
 	commands      Commands
+	traffic       Traffic
 	rows, outputs int
 	segments      []int // slots of the pass's lanes
 	pending       []int // and how many rows each takes
@@ -228,7 +229,7 @@ func (b *Backend) Buffer(width int, d model.Domain) (model.Buffer, error) {
 // Begin starts the recording of a pass.
 func (b *Backend) Begin(p *model.Pass) error {
 	b.commands.Reset()
-	b.kind, b.err, b.rotated = p.Kind, nil, rotation{}
+	b.kind, b.err, b.rotated, b.traffic = p.Kind, nil, rotation{}, Traffic{}
 	b.rows, b.outputs, b.segments, b.pending = 0, 0, b.segments[:0], b.pending[:0]
 	if n, _ := p.Rows(); n == 0 || n > b.maxRows {
 		return fmt.Errorf("metal: a pass of %d rows; 1 to %d are possible", n, b.maxRows)
@@ -343,5 +344,8 @@ func (b *Backend) count(h model.Buffer) int {
 	return b.rows
 }
 
-// at is where a buffer begins.
-func (b *Backend) at(h model.Buffer) binding { return b.buffers[h].from(0) }
+// at is where a buffer begins, which an operator reads or writes once.
+func (b *Backend) at(h model.Buffer) binding {
+	b.traffic.Activations += 4 * int64(b.count(h)) * int64(b.buffers[h].width)
+	return b.buffers[h].from(0)
+}

@@ -13,6 +13,7 @@ import (
 func (b *Backend) Embed(dst model.Buffer, table model.Matrix) {
 	m := &b.matrices[table]
 	p := gatherParams{cols: m.params.cols}
+	b.traffic.Weights += int64(b.rows) * m.bytes / int64(m.params.outputs)
 	if m.gather == nil {
 		add(&b.commands, b.kernels.gatherF32, copyGrid(b.rows, int(p.cols)), p, m.planes.plane0, b.rowBuffer.from(0), b.at(dst))
 	} else {
@@ -76,7 +77,9 @@ func (b *Backend) project(dst, x model.Buffer, w model.Matrix, epilogue cUint) {
 func (b *Backend) multiply(dst, x binding, m *matrix, n int, epilogue cUint) {
 	p := m.params
 	p.rows, p.epilogue = cUint(n), epilogue
+	b.traffic.Loads += 4 * int64(n) * int64(p.cols) * int64((p.outputs+63)/64)
 	if m.small == nil {
+		b.traffic.Weights += int64(n) * m.bytes
 		add(&b.commands, b.kernels.projectF32, grid{x: (int(p.outputs) + 7) / 8, y: n, threads: 256}, p, x, m.planes.plane0, dst)
 		return
 	}
@@ -85,12 +88,14 @@ func (b *Backend) multiply(dst, x binding, m *matrix, n int, epilogue cUint) {
 	if wide {
 		k = m.large
 	}
+	b.traffic.Weights += int64(g.y) * m.bytes
 	add(&b.commands, k, g, p, x, m.planes.plane0, m.planes.plane1, m.planes.meta, dst)
 }
 
 // Attention stores the keys and values of the rows and attends.
 func (b *Backend) Attention(dst, q, k, v model.Buffer, a *model.Attention) {
 	s, kv := a.Layout, &b.states[a.KV]
+	b.traffic.KV += b.tokensSeen(a) * 2 * int64(b.kvBytes*s.KVHeads*s.HeadDim)
 	p := prepareParams{
 		heads: cUint(s.Heads), kvHeads: cUint(s.KVHeads), dim: cUint(s.HeadDim), gated: bit(s.Gated), qNorm: bit(a.QNorm != model.None),
 		kNorm: bit(a.KNorm != model.None), tablePages: cUint(b.pages.width), epsilon: cFloat(b.layout.Epsilon),
@@ -131,6 +136,7 @@ func (b *Backend) vector(v model.Vector) binding {
 // Conv convolves the rows of each segment.
 func (b *Backend) Conv(dst, x model.Buffer, w model.Vector, s model.State) {
 	channels := b.buffers[x].width
+	b.traffic.States += 2 * int64(len(b.segments)) * int64(b.states[s].bytes[0])
 	p := convParams{channels: cUint(channels), taps: cUint(b.vectors[w].Size() / 4 / channels)}
 	add(&b.commands, b.kernels.conv, convGrid(channels, len(b.segments)), p, b.at(x), b.vectors[w].from(0), b.segmentBuffer.from(0),
 		b.states[s].buffers[0].from(0), b.at(dst))
@@ -139,6 +145,7 @@ func (b *Backend) Conv(dst, x model.Buffer, w model.Vector, s model.State) {
 // GDN runs the gated delta rule over each segment.
 func (b *Backend) GDN(dst, qkv, beta, alpha model.Buffer, g *model.GDN) {
 	s := &b.states[g.State]
+	b.traffic.States += int64(len(b.segments)) * int64(2*s.bytes[0]+s.bytes[1])
 	p := gdnParams{
 		keyHeads: cUint(g.Layout.KeyHeads), valueHeads: cUint(g.Layout.ValueHeads), epsilon: cFloat(b.layout.Epsilon),
 	}

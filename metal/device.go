@@ -45,10 +45,15 @@ type Device struct {
 	// Name says what it is: "Apple M4 Max", "host, 8 threads".
 	Name string
 
-	table   *C.splash_bridge
+	table   *C.splash_bridge // nil: a device that records and runs nothing
 	handle  *C.splash_device
 	kernels map[string]*Kernel
 }
+
+// dry is a device that takes commands and runs nothing, to count what a pass would take.
+func dry() *Device { return &Device{Name: "dry", kernels: make(map[string]*Kernel)} }
+
+func (d *Device) isDry() bool { return d.table == nil }
 
 // Devices names the kinds of devices that this build can open, the preferred first: "metal" is the GPU of a Mac, "host" the
 // CPU, "checked" the CPU with every memory access of the kernels checked.
@@ -141,6 +146,9 @@ func take(text *C.char) error {
 
 // Close waits for the device's work and lets go of it. Its buffers are freed before.
 func (d *Device) Close() {
+	if d.isDry() {
+		return
+	}
 	C.close_device(d.table, d.handle)
 	d.handle = nil
 }
@@ -167,6 +175,10 @@ func (d *Device) Kernel(name string) (*Kernel, error) {
 		return k, nil
 	}
 	k := &Kernel{Name: name}
+	if d.isDry() {
+		d.kernels[name] = k
+		return k, nil
+	}
 	text := C.CString(name)
 	defer C.free(unsafe.Pointer(text))
 	if err := take(C.find_kernel(d.table, d.handle, text, &k.handle)); err != nil {
@@ -190,6 +202,10 @@ func (d *Device) NewBuffer(size int) (*Buffer, error) {
 		return nil, fmt.Errorf("metal: a buffer of %d bytes", size)
 	}
 	b := &Buffer{device: d}
+	if d.isDry() {
+		b.bytes = make([]byte, size)
+		return b, nil
+	}
 	if err := take(C.new_buffer(d.table, d.handle, C.uint64_t(size), &b.handle)); err != nil {
 		return nil, fmt.Errorf("metal: %w", err)
 	}
@@ -200,6 +216,9 @@ func (d *Device) NewBuffer(size int) (*Buffer, error) {
 // Wrap makes a buffer of memory that stays the caller's, without a copy. It begins on a page, is kept until Free, and
 // kernels only read it.
 func (d *Device) Wrap(memory []byte) (*Buffer, error) {
+	if d.isDry() {
+		return &Buffer{device: d, bytes: memory}, nil
+	}
 	if len(memory) == 0 {
 		return nil, errors.New("metal: a buffer of 0 bytes")
 	}
@@ -215,8 +234,10 @@ func (d *Device) Wrap(memory []byte) (*Buffer, error) {
 
 // Free gives the memory back. No work that uses it may be under way.
 func (b *Buffer) Free() {
-	C.free_buffer(b.device.table, b.device.handle, b.handle)
-	b.pin.Unpin()
+	if !b.device.isDry() {
+		C.free_buffer(b.device.table, b.device.handle, b.handle)
+		b.pin.Unpin()
+	}
 	b.handle, b.bytes = nil, nil
 }
 
@@ -272,7 +293,7 @@ func add[P any](c *Commands, k *Kernel, g grid, params P, bindings ...binding) {
 
 // Run starts the commands, which may go on after it returns. Commands run one after another.
 func (d *Device) Run(c *Commands) error {
-	if len(c.list) == 0 {
+	if len(c.list) == 0 || d.isDry() {
 		return nil
 	}
 	if err := take(C.run_dispatches(d.table, d.handle, unsafe.SliceData(c.list), C.size_t(len(c.list)))); err != nil {
@@ -283,6 +304,9 @@ func (d *Device) Run(c *Commands) error {
 
 // Wait returns when all that was run is done, with the first error of it.
 func (d *Device) Wait() error {
+	if d.isDry() {
+		return nil
+	}
 	if err := take(C.wait_device(d.table, d.handle)); err != nil {
 		return fmt.Errorf("metal: %w", err)
 	}

@@ -27,6 +27,7 @@ func (b *Backend) HyperRead(h, inject, streams model.Buffer, m *model.HyperMix) 
 	normed := b.scratchOf(scratchNormed, b.maxRows*all)
 	low := b.scratchOf(scratchLow, b.maxRows*int(b.matrices[m.Down].params.outputs))
 	gates := b.scratchOf(scratchGates, b.maxRows*all)
+	b.traffic.Activations += 4 * int64(b.rows) * int64(6*all+2*int(b.matrices[m.Down].params.outputs)) // scratch
 	add(&b.commands, b.kernels.groupedNorm, streamGrid(int(p.streams), b.rows), p, b.at(streams), b.vectors[m.Norm].from(0), normed)
 	b.multiply(low, normed, &b.matrices[m.Down], b.rows, epilogueSiLU)
 	b.multiply(gates, low, &b.matrices[m.Up], b.rows, epilogueStore)

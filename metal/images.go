@@ -17,6 +17,10 @@ func PlanImages(p *planner.Plan, w planner.Weights) (*planner.ImagePlan, error) 
 	if err != nil {
 		return nil, err
 	}
+	return planImages(p, inexact...)
+}
+
+func planImages(p *planner.Plan, inexact ...string) (*planner.ImagePlan, error) {
 	all, err := planner.PlanImages(p, inexact...)
 	if err != nil {
 		return nil, err

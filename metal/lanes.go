@@ -65,6 +65,10 @@ func (b *Backend) grow(s *state, n int) error {
 		if size == 0 {
 			continue
 		}
+		if b.device.isDry() {
+			s.buffers[i] = &Buffer{device: b.device} // nobody looks at it
+			continue
+		}
 		larger, err := b.device.NewBuffer(n * size)
 		if err != nil {
 			return err

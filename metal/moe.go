@@ -55,6 +55,8 @@ func (b *Backend) Experts(dst, x, routes model.Buffer, gate, up, down model.Expe
 	} {
 		m := &b.experts[step.m]
 		p := m.params
+		b.traffic.Weights += int64(min(slots, experts)) * m.bytes
+		b.traffic.Activations += 4 * int64(slots) * int64(p.cols+p.outputs)
 		p.share, p.epilogue = cUint(step.share), step.epilogue
 		add(&b.commands, m.kernel, expertGrid(int(p.outputs), tiles), p, step.x, m.planes.plane0, m.planes.plane1, m.planes.meta,
 			order, list, step.dst)

@@ -84,6 +84,9 @@ func (b *Backend) remember(l *lane, first, rows int) {
 // NGramRows gathers the table rows of each token's n-grams. What it writes is there when the pass runs.
 func (b *Backend) NGramRows(dst model.Buffer, table model.Matrix, n *model.NGram) {
 	g, rows := b.ngram, b.matrices[table].host
+	if b.device.isDry() {
+		return
+	}
 	if rows == nil {
 		b.refuse("a table of n-grams on the device")
 		return
@@ -112,6 +115,8 @@ func (b *Backend) NGramAdd(streams, key, value model.Buffer, n *model.NGram) {
 		streams: cUint(all / width), width: cUint(width), taps: cUint(n.Layout.Kernel), dilation: cUint(n.Layout.Dilation),
 		epsilon: cFloat(b.layout.Epsilon),
 	}
+	b.traffic.States += 2 * int64(len(b.segments)) * int64(b.states[n.State].bytes[0])
+	b.traffic.Activations += 4 * 4 * int64(b.rows) * int64(all) // scratch
 	y, z := b.scratchOf(scratchNGram, b.maxRows*all), b.scratchOf(scratchConv, b.maxRows*all)
 	add(&b.commands, b.kernels.ngramGate, streamGrid(all/width, b.rows), p, b.at(streams), b.at(key), b.at(value),
 		b.vectors[n.KeyNorm].from(0), b.vectors[n.QueryNorm].from(0), b.vectors[n.ConvNorm].from(0), y, z)

@@ -37,6 +37,8 @@ func (b *Backend) choose(x *model.Indexer, a *attentionParams) (blocks binding) 
 	a.block, a.budget = p.block, p.budget
 	scores := b.scratchOf(scratchScores, b.rows*most)
 	blocks = b.scratchOf(scratchBlocks, b.maxRows*s.Budget)
+	b.traffic.KV += int64(len(b.segments)) * int64(most) * 4 * int64(s.HeadDim)
+	b.traffic.Activations += 2 * 4 * int64(b.rows) * int64(most) // scratch
 	add(&b.commands, b.kernels.indexScore, grid{x: (most + 7) / 8, y: b.rows, threads: 256}, p, b.at(x.Q), pooled, rows, table, scores)
 	add(&b.commands, b.kernels.indexSelect, selectGrid(b.rows), p, scores, rows, blocks)
 	return blocks

@@ -54,6 +54,7 @@ func (b *Backend) rotate(x model.Buffer, signs *Buffer, n, width int) binding {
 	to := b.scratchOf(scratchRotated, b.maxRows*width)
 	if r := &b.rotated; r.signs != signs || r.of != x || r.at != b.commands.Len() {
 		b.hadamard(to, b.at(x), signs, n, width, false)
+		b.traffic.Activations += 4 * int64(n) * int64(width) // scratch
 		*r = rotation{signs: signs, of: x}
 	}
 	return to

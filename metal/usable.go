@@ -16,3 +16,20 @@ const gpu = "metal"
 
 // HasGPU reports whether a GPU is among the devices.
 func HasGPU() bool { return slices.Contains(Devices(), gpu) }
+
+// A Traffic is what a pass takes: dispatches, and the bytes that its operators read and write, each of an operator's inputs and
+// results once.
+type Traffic struct {
+	Dispatches  int   `json:"dispatches"`
+	Weights     int64 `json:"weights"` // of routed experts, those of routes that all differ
+	States      int64 `json:"states"`  // recurrent states and inputs of convolutions
+	KV          int64 `json:"keys_and_values"`
+	Activations int64 `json:"activations"`
+
+	// Loads are all bytes that threadgroups ask for: every threadgroup of a projection reads its rows' inputs, which caches are
+	// for.
+	Loads int64 `json:"loads"`
+}
+
+// Total is the bytes of a pass together.
+func (t *Traffic) Total() int64 { return t.Weights + t.States + t.KV + t.Activations }

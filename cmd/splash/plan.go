@@ -10,19 +10,24 @@ import (
 
 	"splash/internal/check"
 	"splash/internal/gguf"
+	"splash/internal/model"
 	"splash/internal/safetensors"
+	"splash/metal"
 	"splash/planner"
 )
 
 func newPlan() *cobra.Command {
 	var o check.Options
-	var asJSON bool
+	var asJSON, onMetal bool
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "plan PATH",
 		Short: "Print the plan of a model's weight images",
 		Long: `Print the images that a model's weights become: every tensor, its form and format, where it lies, and its bits per
 weight. The plan is made from metadata alone; PATH is as for model-check.
+
+With --metal what a decoding cycle of the Metal backend takes is printed instead: its dispatches, and the bytes that they move,
+each operator's inputs and results counted once, for cycles of one row and of eight, of one lane and of four.
 
 With --write the images are made in a directory. What an interrupted run wrote is continued, images of a file that has
 changed are made again, and images that are there already are left.`,
@@ -34,6 +39,9 @@ changed are made again, and images that are there already are left.`,
 			}
 			if dir != "" {
 				return writeImages(cmd, args[0], dir, report.Plan)
+			}
+			if onMetal {
+				return metalPlan(cmd.OutOrStdout(), report, asJSON)
 			}
 			images, err := planner.PlanImages(report.Plan)
 			if err != nil {
@@ -49,7 +57,9 @@ changed are made again, and images that are there already are left.`,
 	f.BoolVar(&o.HeaderOnly, "header-only", false, "PATH is a GGUF's header without the data behind it")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.StringVar(&dir, "write", "", "make the images in this `directory`")
+	f.BoolVar(&onMetal, "metal", false, "print what a decoding cycle of the Metal backend takes")
 	cmd.MarkFlagsMutuallyExclusive("write", "json")
+	cmd.MarkFlagsMutuallyExclusive("write", "metal")
 	cmd.MarkFlagsMutuallyExclusive("write", "header-only")
 	return cmd
 }
@@ -160,4 +170,47 @@ func printPlan(out io.Writer, r *check.Report, images *planner.ImagePlan) error 
 	}
 	_, err := fmt.Fprintf(out, "%s: %d images, %s\n", r.Family, len(images.Images), byteSize(images.Size()))
 	return err
+}
+
+// cycleContext is the tokens before the cycles that --metal counts.
+const cycleContext = 4096
+
+// A cyclePlan is what a cycle of so many lanes and rows of each takes.
+type cyclePlan struct {
+	Lanes   int `json:"lanes"`
+	Rows    int `json:"rows"`
+	Context int `json:"context"`
+	metal.Traffic
+	Bytes       int64   `json:"bytes"`
+	OverWeights float64 `json:"bytes_over_weight_bytes"`
+}
+
+// metalPlan prints what decoding cycles of the Metal backend take.
+func metalPlan(out io.Writer, r *check.Report, asJSON bool) error {
+	var all []cyclePlan
+	for _, lanes := range []int{1, 4} {
+		for _, rows := range []int{1, model.RollbackRows} {
+			c := cyclePlan{Lanes: lanes, Rows: rows, Context: min(cycleContext, r.Plan.Layout.Context-rows)}
+			var err error
+			if c.Traffic, err = metal.CycleTraffic(r.Plan, lanes, rows, c.Context); err != nil {
+				return err
+			}
+			c.Bytes = c.Total()
+			c.OverWeights = float64(c.Bytes) / float64(c.Weights)
+			all = append(all, c)
+		}
+	}
+	if asJSON {
+		return writeJSON(out, struct {
+			Family string      `json:"family"`
+			Cycles []cyclePlan `json:"cycles"`
+		}{r.Family, all})
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "lanes\trows\tcontext\tdispatches\tweights\tstates\tkeys, values\tactivations\tbytes\tover weights\tloads\t")
+	for _, c := range all {
+		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%.3f\t%s\t\n", c.Lanes, c.Rows, c.Context, c.Dispatches, byteSize(c.Weights),
+			byteSize(c.States), byteSize(c.KV), byteSize(c.Activations), byteSize(c.Bytes), c.OverWeights, byteSize(c.Loads))
+	}
+	return w.Flush()
 }

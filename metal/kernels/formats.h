@@ -208,7 +208,8 @@ SPLASH_AFFINE(5, 16, 4, above(linear4(a, c, p), bits1(b, c, p), 4))
 SPLASH_AFFINE(6, 16, 8, above(linear4(a, c, p), bits2(b, c, p), 4))
 SPLASH_AFFINE(8, 32, 0, bits8(a, c, p))
 
-// Every format with the suffix of its kernels.
+// Every format with the suffix of its kernels. A build of fewer says which.
+#ifndef SPLASH_FORMATS
 #define SPLASH_FORMATS(X)                                                                                              \
 	X(q4k, Q4K) X(iq4xs, IQ4XS) X(iq4nl, IQ4NL) X(q5k, Q5K) X(q6k, Q6K) X(q3k, Q3K) X(q80, Q80) X(iq3s, IQ3S)              \
 	X(q2k, Q2K) X(iq3xxs, IQ3XXS) X(iq2xxs, IQ2XXS) X(iq2xs, IQ2XS) X(iq2s, IQ2S) X(iq1s, IQ1S) X(iq1m, IQ1M)          \
@@ -217,3 +218,4 @@ SPLASH_AFFINE(8, 32, 0, bits8(a, c, p))
 	X(af2g32, AF2G32) X(af2g64, AF2G64) X(af2g128, AF2G128) X(af3g32, AF3G32) X(af3g64, AF3G64) X(af3g128, AF3G128)    \
 	X(af4g32, AF4G32) X(af4g64, AF4G64) X(af4g128, AF4G128) X(af5g32, AF5G32) X(af5g64, AF5G64) X(af5g128, AF5G128)    \
 	X(af6g32, AF6G32) X(af6g64, AF6G64) X(af6g128, AF6G128) X(af8g32, AF8G32) X(af8g64, AF8G64) X(af8g128, AF8G128)
+#endif
