@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -40,21 +39,12 @@ SPLASH_API_KEY is sent as the server's key. If %[1]s is not installed, see
 %[3]s`, c.Name, client.DefaultPort, c.URL),
 		DisableFlagParsing:    true,
 		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     completeClient,
 		RunE:                  func(cmd *cobra.Command, args []string) error { return runClient(cmd, c, args) },
 	}
-	cmd.Flags().Uint16("port", 0, "`port` of the Splash server (default SPLASH_PORT, else 8000)") // for the help alone
+	cmd.Flags().Uint16("port", 0, "`port` of the Splash server (default SPLASH_PORT, else 8000)") // for the help and completion alone
 	cmd.InitDefaultHelpFlag()
 	_ = cmd.Flags().MarkHidden("help") // it is the client's
 	return cmd
-}
-
-// completeClient offers the one option that is not the client's.
-func completeClient(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	if strings.HasPrefix(word, "-") && !slices.Contains(args, "--") {
-		return []string{"--port\tport of the Splash server"}, cobra.ShellCompDirectiveNoFileComp
-	}
-	return nil, cobra.ShellCompDirectiveDefault
 }
 
 // runClient becomes the client. It returns where that fails.
