@@ -105,7 +105,7 @@ func (r *runFlags) run(cmd *cobra.Command, prompt string) error {
 	if err != nil {
 		return err
 	}
-	t, err := r.open(cmd, at, engine.Options{Lanes: 1}, nil)
+	t, err := r.open(cmd, at, target.Options{Engine: engine.Options{Lanes: 1}}, nil)
 	if err != nil {
 		return err
 	}

@@ -86,17 +86,17 @@ func (m *modelFlags) check() error {
 
 // open loads the model, the installed one unless that is nil, with a bar where it takes long.
 func (m *modelFlags) open(
-	cmd *cobra.Command, at *install.Installed, o engine.Options, log func(line string),
+	cmd *cobra.Command, at *install.Installed, o target.Options, log func(line string),
 ) (*target.Target, error) {
-	o.Context = int(m.context)
-	o.Log = log
+	o.Engine.Context = int(m.context)
+	o.Engine.Log = log
 	const steps = 1000
 	b := newBar(cmd, "Loading", steps)
 	defer b.done()
-	t, err := target.Open(cmd.Context(), target.Options{
-		Path: m.dir, Name: m.model, Draft: m.draft, NoDraft: m.noDraft, Installed: at, Backend: m.backend, Engine: o, Chat: true, Log: log,
-		Progress: func(done, total int64) { b.set(int(steps * done / total)) },
-	})
+	o.Path, o.Name, o.Draft, o.NoDraft, o.Installed, o.Backend = m.dir, m.model, m.draft, m.noDraft, at, m.backend
+	o.Chat, o.Log = true, log
+	o.Progress = func(done, total int64) { b.set(int(steps * done / total)) }
+	t, err := target.Open(cmd.Context(), o)
 	if err == nil && m.rows == "auto" && t.Plan.Layout.MoE.Experts > 0 {
 		t.Engine.Rows = engine.BudgetRows
 	}
@@ -122,6 +122,7 @@ func verifyRows(t *target.Target) string {
 // serveFlags are those of serve beside its model's.
 type serveFlags struct {
 	modelFlags
+	memoryFlags
 	host, key, effort       string
 	port                    uint16
 	hosts, origins, aliases []string
@@ -162,7 +163,9 @@ Anthropic's interfaces work with the base URLs http://127.0.0.1:8000/v1 and http
 	f := cmd.Flags()
 	f.SortFlags = false
 	s.networkFlags(f)
+	s.memoryFlags.flags(cmd, f)
 	s.apiFlags(f)
+	s.turns(f)
 	complete(cmd, "default-reasoning-effort", chat.Efforts...)
 	return cmd
 }
@@ -211,7 +214,10 @@ func (s *serveFlags) checkServe(cmd *cobra.Command) error {
 	if err := s.environment(cmd); err != nil {
 		return err
 	}
-	if err := s.check(); err != nil {
+	if err := s.modelFlags.check(); err != nil {
+		return err
+	}
+	if err := s.memoryFlags.check(cmd); err != nil {
 		return err
 	}
 	switch {
@@ -289,11 +295,16 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	console.Printf("Loading · %s", s.label())
-	t, err := s.open(cmd, at, engine.Options{Queue: s.queue, Lanes: s.lanes}, log)
+	o := target.Options{Engine: engine.Options{Queue: s.queue, Lanes: s.lanes}}
+	if err := s.memoryFlags.options(&o, s.backend); err != nil {
+		return err
+	}
+	t, err := s.open(cmd, at, o, log)
 	if err != nil {
 		return err
 	}
 	defer t.Close()
+	collect(t.Memory)
 	thinking, err := server.LoadThinkingKey(filepath.Join(data, "thinking.key"))
 	if err != nil {
 		return err

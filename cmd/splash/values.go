@@ -26,22 +26,100 @@ func (v *sizeValue) String() string {
 }
 
 func (v *sizeValue) Set(s string) error {
-	fault := errors.New("must be a positive byte count such as 32G")
+	n, ok := parseSize(s)
+	if !ok {
+		return errors.New("must be a positive byte count such as 32G")
+	}
+	*v = sizeValue(n)
+	return nil
+}
+
+func parseSize(s string) (bytes int64, ok bool) {
 	digits := strings.TrimRight(s, "kKmMgGiIbB")
 	unit := strings.ToUpper(s[len(digits):])
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || n <= 0 || digits[0] == '+' {
-		return fault
+		return 0, false
 	}
 	shift := map[string]int{
 		"": 0, "K": 10, "KB": 10, "KIB": 10, "M": 20, "MB": 20, "MIB": 20, "G": 30, "GB": 30, "GIB": 30,
 	}
 	bits, ok := shift[unit]
 	if !ok || n > math.MaxInt64>>bits {
-		return fault
+		return 0, false
 	}
-	*v = sizeValue(n << bits)
+	return n << bits, true
+}
+
+// An autoSize is a flag of bytes, or auto, for which zero stands.
+type autoSize int64
+
+func (v *autoSize) Type() string { return "size" }
+func (v *autoSize) String() string {
+	if *v == 0 {
+		return "auto"
+	}
+	return (*sizeValue)(v).String()
+}
+
+func (v *autoSize) Set(s string) error {
+	n, ok := parseSize(s)
+	if !ok && !strings.EqualFold(s, "auto") {
+		return errors.New("must be 'auto' or a positive byte count such as 32G")
+	}
+	*v = autoSize(n)
 	return nil
+}
+
+// A diskSize is a flag of bytes that may be 0.
+type diskSize int64
+
+func (v *diskSize) Type() string   { return "size" }
+func (v *diskSize) String() string { return (*sizeValue)(v).String() }
+
+func (v *diskSize) Set(s string) error {
+	n, ok := parseSize(s)
+	if !ok && s != "0" {
+		return errors.New("must be 0 or a positive byte count such as 32G")
+	}
+	*v = diskSize(n)
+	return nil
+}
+
+// An offDuration is a flag of time, or off, for which zero stands.
+type offDuration time.Duration
+
+func (v *offDuration) Type() string { return "duration" }
+func (v *offDuration) String() string {
+	if *v == 0 {
+		return "off"
+	}
+	return spellDuration(time.Duration(*v))
+}
+
+func (v *offDuration) Set(s string) error {
+	if strings.EqualFold(s, "off") {
+		*v = 0
+		return nil
+	}
+	var d durationValue
+	if err := d.Set(s); err != nil {
+		return errors.New("must be 'off' or a positive duration such as 30m, 2h or 3600")
+	}
+	*v = offDuration(d)
+	return nil
+}
+
+// spellDuration spells a duration as flags take it: 10m rather than 10m0s.
+func spellDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // A tokensValue is a flag of tokens: 100K is 102400. Zero stands for auto.

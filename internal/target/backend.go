@@ -18,6 +18,8 @@ type Backend struct {
 	Name string
 	// Open returns a backend for a target. A backend that also has a Close method is closed with its target.
 	Open func(ctx context.Context, o *Opening) (model.Backend, error)
+	// Images says that it keeps weight images rather than reading the files' blocks in place.
+	Images bool
 	// KVFormats are the ways it keeps keys and values; none: one of its own alone.
 	KVFormats []string
 	// Usable says why this machine cannot run it; nil runs everywhere.
@@ -43,7 +45,7 @@ type Opening struct {
 // Backends lists the backends of this build, the one to prefer first: a GPU, else the CPU.
 func Backends() []Backend {
 	int8, bf16 := planner.KVInt8.String(), planner.KVBF16.String()
-	gpu := Backend{Name: "metal", KVFormats: []string{bf16}, Open: openMetal, Usable: metal.Usable}
+	gpu := Backend{Name: "metal", Images: true, KVFormats: []string{bf16}, Open: openMetal, Usable: metal.Usable}
 	all := []Backend{
 		{Name: "cpu", KVFormats: []string{int8, bf16}, Open: func(_ context.Context, o *Opening) (model.Backend, error) {
 			co := cpu.Options{KV: cpu.KVBF16}

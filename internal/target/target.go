@@ -39,6 +39,9 @@ type Options struct {
 	// KV is how keys and values are kept, one of the backend's KVFormats; empty: the last of them, its most exact one.
 	KV string
 
+	// Memory is what there is for weights, lanes and what is kept of prompts, in bytes; 0: as much as they take.
+	Memory int64
+
 	// Engine are the engine's limits. Context lowers the model's; Proposer, Vocab and Loader are the target's to set.
 	Engine engine.Options
 
@@ -73,6 +76,7 @@ type Target struct {
 	Templates  *chat.Templates
 	Backend    string
 	Engine     engine.Options // of an engine on the network
+	Memory     *MemoryPlan
 
 	close []io.Closer // in the order of opening
 }
@@ -123,6 +127,9 @@ func Open(ctx context.Context, o Options) (_ *Target, err error) {
 			return nil, named(s.label, err)
 		}
 		o.log("Chat template · " + t.Templates.Describe())
+	}
+	if err := t.planMemory(backend, s, d, o); err != nil {
+		return nil, named(s.label, err)
 	}
 	began := time.Now()
 	if err := t.load(ctx, backend, s, d, o); err != nil {

@@ -1,0 +1,72 @@
+package target
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"splash/internal/engine"
+)
+
+// TestMemoryPlan adds up what the demonstration model takes, and opens it with less and less.
+func TestMemoryPlan(t *testing.T) {
+	open := func(memory int64, context int) (*Target, error) {
+		m, err := Open(t.Context(), Options{Memory: memory, Backend: "cpu", KV: "int8", Engine: engine.Options{Context: context}})
+		if err == nil {
+			t.Cleanup(func() { m.Close() })
+		}
+		return m, err
+	}
+	m, err := open(1<<30, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := *m.Memory
+	if plan.Weights == 0 || plan.Lane == 0 || plan.Token == 0 || plan.Context != 4096 || plan.KV != "int8" {
+		t.Errorf("%+v", plan)
+	}
+	if m.Engine.Memory != 1<<30-plan.Weights || m.Engine.Cache != 1<<30-plan.Weights-plan.Lane-4096*plan.Token {
+		t.Errorf("lanes and prompts have %d, prompts %d of %v", m.Engine.Memory, m.Engine.Cache, &plan)
+	}
+	full := plan.Weights + plan.Full()
+	if m, err = open(full, 4096); err != nil || m.Engine.Context != 4096 || m.Engine.Cache != -1 {
+		t.Errorf("what it takes is not enough: %v", err)
+	}
+	// Without a context that was asked for there is as much as fits, in thousands.
+	if m, err = open(full-1, 0); err != nil || m.Engine.Context != 3072 || m.Memory.Context != 3072 {
+		t.Errorf("a byte less: %v", err)
+	}
+	for _, c := range []struct {
+		memory  int64
+		context int
+		says    string
+	}{
+		{full - 1, 4096, "the demonstration model: a context of 4096 tokens does not fit in memory, at most 4095 do: weights "},
+		{plan.Weights + plan.Lane + 1000*plan.Token, 0, "the demonstration model: the model does not fit in memory: weights "},
+		{plan.Weights, 1, "the demonstration model: the model does not fit in memory: weights "},
+		{1, 0, " of 1 B"},
+	} {
+		_, err := open(c.memory, c.context)
+		if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%d bytes, a context of %d: %v", c.memory, c.context, err)
+		}
+	}
+	if m, err = open(plan.Weights+plan.Lane+1000*plan.Token, 1000); err != nil || m.Engine.Context != 1000 {
+		t.Errorf("a context of 1000: %v", err)
+	}
+	if m, err = open(0, 0); err != nil || m.Engine.Memory != 0 || m.Memory.Limit != 0 {
+		t.Errorf("without a limit: %v", err)
+	}
+}
+
+func TestSpellBytes(t *testing.T) {
+	want := map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1.5 KiB", 28 << 30: "28 GiB", 5<<20 + 1: "5 MiB"}
+	got := map[int64]string{}
+	for n := range want {
+		got[n] = bytes(n)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
