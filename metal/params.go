@@ -3,6 +3,7 @@
 package metal
 
 /*
+#include "kernels/accept.h"
 #include "kernels/attention.h"
 #include "kernels/conv.h"
 #include "kernels/draft.h"
@@ -15,6 +16,8 @@ package metal
 #include "kernels/project.h"
 #include "kernels/qsa.h"
 #include "kernels/rows.h"
+#include "kernels/sampling.h"
+#include "kernels/selector.h"
 */
 import "C"
 
@@ -45,6 +48,20 @@ type (
 	expertParams     = C.ExpertParams
 	combineParams    = C.CombineParams
 	sharedParams     = C.SharedParams
+	candidate        = C.Candidate
+	topParams        = C.TopParams
+	selectParams     = C.SelectParams
+	walk             = C.Walk
+	verifyParams     = C.VerifyParams
+	verifyRows       = C.Verify
+	occurrence       = C.Occurrence
+	policy           = C.Policy
+	rowTarget        = C.Target
+	headParams       = C.HeadParams
+	penaltyParams    = C.PenaltyParams
+	acceptLane       = C.AcceptLane
+	accepted         = C.Accepted
+	acceptParams     = C.AcceptParams
 
 	cUint  = C.uint
 	cInt   = C.int
@@ -61,12 +78,14 @@ const (
 	draftDim   = C.draftDim
 	draftPerKV = C.draftPerKV
 
-	maxTaken      = C.maxTaken
-	maxExperts    = C.maxExperts
-	expertRows    = C.expertRows
-	ngramKept     = C.ngramKept
-	indexPlace    = C.indexPlace
-	hadamardBlock = C.hadamardBlock
+	maxTaken       = C.maxTaken
+	maxExperts     = C.maxExperts
+	expertRows     = C.expertRows
+	ngramKept      = C.ngramKept
+	indexPlace     = C.indexPlace
+	hadamardBlock  = C.hadamardBlock
+	draftProposals = C.proposals
+	draftDraws     = C.draws
 
 	epilogueStore    = C.EpilogueStore
 	epilogueAdd      = C.EpilogueAdd

@@ -1,6 +1,7 @@
 // Every source of kernels, as the host compiles it.
 #define SPLASH_QUALIFIERS "../host/qualifiers.h"
 namespace splash_kernels { namespace {
+#include "../kernels/accept.metal"
 #include "../kernels/attention.metal"
 #include "../kernels/conv.metal"
 #include "../kernels/draft.metal"
@@ -13,4 +14,6 @@ namespace splash_kernels { namespace {
 #include "../kernels/project.metal"
 #include "../kernels/qsa.metal"
 #include "../kernels/rows.metal"
+#include "../kernels/sampling.metal"
+#include "../kernels/selector.metal"
 } } // namespace splash_kernels
