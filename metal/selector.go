@@ -13,6 +13,6 @@ func topGrid(shards, rows int) grid { return grid{x: shards, y: rows, threads: 2
 
 func edgesGrid(positions, lanes int) grid { return grid{x: positions, y: lanes, threads: 256} }
 
-func selectGrid(lanes, candidates int) grid {
+func walkGrid(lanes, candidates int) grid {
 	return grid{x: lanes, y: 1, threads: 32, shared: (4*candidates + 15) &^ 15}
 }

@@ -111,7 +111,7 @@ func (b *bench) walks(l *lattice, temperatures, uniforms []float32) ([]walk, []f
 	b.t.Helper()
 	n, k := int(l.p.positions), int(l.p.candidates)
 	walks, q := empty[walk](b, l.lanes), empty[float32](b, l.lanes*n*k)
-	add(&b.commands, b.kernel("draft_select"), selectGrid(l.lanes, k), l.p, l.selected.from(0), l.edges.from(0),
+	add(&b.commands, b.kernel("draft_select"), walkGrid(l.lanes, k), l.p, l.selected.from(0), l.edges.from(0),
 		filled(b, temperatures).from(0), filled(b, uniforms).from(0), walks.from(0), q.from(0))
 	b.run()
 	return slices.Clone(view[walk](walks)), slices.Clone(view[float32](q))

@@ -46,7 +46,10 @@ func main() {
 // owners are the tests of the operators whose kernels a file holds. What math.h holds belongs to several.
 var owners = map[string]string{
 	"attention.metal": "Attention", "conv.metal": "Conv", "gdn.metal": "GDN", "norm.metal": "Norm|GatedNorm", "rows.metal": "Copy",
-	"draft.metal":   "DraftRows|DraftTaps|DraftConv|DraftHeads|DraftStore|DraftAttention",
+	"draft.metal": "DraftRows|DraftTaps|DraftConv|DraftHeads|DraftStore|DraftAttention",
+	"order.h":     "Top|SamplingTargets", "selector.metal": "Top|SelectorEdges|SelectorWalks|SelectorVerifyRows",
+	"sampling.metal": "SamplingPenalties|SamplingMask|SamplingTargets", "pick.h": "SamplingTargets|SamplingAccept",
+	"accept.metal":  "SamplingAccept",
 	"project.metal": "Planes|Project", "formats.h": "Planes|Project", "math.h": "GatedNorm|Attention|Conv|GDN",
 }
 

@@ -1,0 +1,244 @@
+//go:build cgo
+
+package conformance_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"splash/metal"
+	"splash/oracle"
+)
+
+// A chooserTest is a chooser of the metal backend and what it reads.
+type chooserTest struct {
+	*testing.T
+	d     *metal.Device
+	c     *metal.Chooser
+	rng   *rand.Rand
+	vocab int
+}
+
+func newChooser(t *testing.T, vocab int, s *oracle.Selector) *chooserTest {
+	t.Helper()
+	if err := metal.Usable(); err != nil {
+		t.Skip(err)
+	}
+	d, err := metalDevice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := metal.NewChooser(d, vocab, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return &chooserTest{t, d, c, rand.New(rand.NewPCG(41, uint64(vocab))), vocab}
+}
+
+// buffer is a device's memory of drawn values.
+func (t *chooserTest) buffer(n int, scale float64) (*metal.Buffer, []float32) {
+	t.Helper()
+	b, err := t.d.NewBuffer(4 * n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Free)
+	x := b.Float32s()
+	for i := range x {
+		x[i] = float32(scale * t.rng.NormFloat64())
+	}
+	return b, slices.Clone(x)
+}
+
+// codebook is a matrix of values that BF16 holds.
+type codebook struct {
+	values []float64
+	rank   int
+}
+
+func (m codebook) Dims() (int, int)         { return len(m.values) / m.rank, m.rank }
+func (m codebook) Row(dst []float64, i int) { copy(dst, m.values[i*m.rank:(i+1)*m.rank]) }
+
+func newCodebook(rng *rand.Rand, vocab, rank int) codebook {
+	m := codebook{rank: rank}
+	for range vocab * rank {
+		m.values = append(m.values, float64(rng.IntN(255)-127)/256)
+	}
+	return m
+}
+
+func (t *chooserTest) uniforms() *[oracle.Draws]float64 {
+	var u [oracle.Draws]float64
+	oracle.CycleUniforms(&u, t.rng.Uint64(), 3)
+	return &u
+}
+
+// TestChooseWalks holds the walks of a draft's lanes to the oracle: the same proposals and candidates, and near confidences.
+func TestChooseWalks(t *testing.T) {
+	const vocab, rank, lanes = 9001, 256, 3
+	rng := rand.New(rand.NewPCG(41, 1))
+	s := &oracle.Selector{Predecessor: newCodebook(rng, vocab, rank), Successor: newCodebook(rng, vocab, rank)}
+	c := newChooser(t, vocab, s)
+	logits, x := c.buffer(lanes*oracle.Proposals*vocab, 2)
+	states, y := c.buffer(lanes*oracle.Proposals*rank, 0.5)
+	walks, all := make([]oracle.Walk, lanes), make([]metal.WalkLane, lanes)
+	for i := range all {
+		all[i] = metal.WalkLane{
+			Anchor: int32(7 * i), Temperature: 0.8 * float64(i), Uniforms: c.uniforms(), Walk: &walks[i], Candidates: new([]int32),
+		}
+	}
+	if err := c.c.Walk(logits, states, all); err != nil {
+		t.Fatal(err)
+	}
+	lattice := oracle.NewLattice(oracle.Proposals, 16)
+	for i := range all {
+		for j := range oracle.Proposals {
+			row := i*oracle.Proposals + j
+			lattice.Fill(s, j, all[i].Anchor, widened(x[row*vocab:(row+1)*vocab]), widened(y[row*rank:(row+1)*rank]))
+		}
+		want := lattice.Greedy()
+		if all[i].Temperature > 0 {
+			want = lattice.Sample(all[i].Temperature, all[i].Uniforms[oracle.DrawProposal:])
+			if diff := cmp.Diff(lattice.Tokens, *all[i].Candidates); diff != "" {
+				t.Errorf("lane %d: candidates %s", i, diff)
+			}
+		}
+		near := cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) <= 1e-5 })
+		if diff := cmp.Diff(want, walks[i], near); diff != "" {
+			t.Errorf("lane %d: %s", i, diff)
+		}
+	}
+}
+
+// TestChooseVerifyRows holds the rows of a cycle to the oracle's budget.
+func TestChooseVerifyRows(t *testing.T) {
+	c := newChooser(t, 8, nil)
+	m := oracle.Prior()
+	for range 20 {
+		lanes := 1 + c.rng.IntN(4)
+		rows, want, limits := make([]int, lanes), make([]int, lanes), make([]int, lanes)
+		confidence, survival := make([][]float64, lanes), make([][oracle.Proposals]float64, lanes)
+		for l := range rows {
+			limits[l] = 1 + c.rng.IntN(oracle.CycleRows)
+			for range oracle.Proposals {
+				confidence[l] = append(confidence[l], float64(c.rng.Float32()))
+			}
+			m.Survival(&survival[l], confidence[l])
+		}
+		base := float64(1 + c.rng.IntN(12))
+		if err := c.c.VerifyRows(rows, confidence, limits, &m, base, 1); err != nil {
+			t.Fatal(err)
+		}
+		oracle.VerifyRows(want, survival, limits, base, 1)
+		if diff := cmp.Diff(want, rows); diff != "" {
+			t.Errorf("%d lanes: %s", lanes, diff)
+		}
+	}
+}
+
+// TestChooseTokens holds cycles of greedy and sampled lanes, with penalties and masks, to the oracle: the same tokens.
+func TestChooseTokens(t *testing.T) {
+	const vocab = 300
+	c := newChooser(t, vocab, nil)
+	policies := []oracle.Policy{
+		{}, {Temperature: 0.75, TopP: 0.875}, {Temperature: 1, TopK: 20, Repetition: 1.25}, {MinP: 0.5, Presence: 0.5, Frequency: 0.25},
+		{Temperature: 1.5, MinP: 0.0625, Frequency: 1}, {Temperature: 0.5},
+	}
+	var lanes []metal.TargetLane
+	rows := 0
+	for i := range 12 {
+		l := metal.TargetLane{Rows: 1 + 3*i%8, Left: 5, Policy: policies[i%len(policies)], Uniforms: c.uniforms(), Walk: new(oracle.Walk)}
+		for token := range int32(20) {
+			l.Occurred = append(l.Occurred, metal.Occurred{Token: 3 * token, Count: token % 3})
+		}
+		if i%3 == 1 {
+			l.Masks = make([][]uint32, l.Rows)
+			for r := range l.Masks {
+				for range (vocab + 31) / 32 {
+					l.Masks[r] = append(l.Masks[r], c.rng.Uint32()|c.rng.Uint32())
+				}
+			}
+		}
+		for range oracle.Proposals {
+			c.propose(&l)
+		}
+		rows += l.Rows
+		lanes = append(lanes, l)
+	}
+	logits, x := c.buffer(rows*vocab, 3)
+	// The proposals are likely, so that some are accepted.
+	first := 0
+	for i := range lanes {
+		for r := range lanes[i].Rows - 1 {
+			x[(first+r)*vocab+int(lanes[i].Walk.Tokens[r])] = 9
+		}
+		first += lanes[i].Rows
+	}
+	copy(logits.Float32s(), x)
+	stops := []int32{1, 2, 3, 4}
+	if err := c.c.Accept(logits, lanes, stops); err != nil {
+		t.Fatal(err)
+	}
+	var got, want []string
+	for i := range lanes {
+		l := &lanes[i]
+		accepted, tokens := chosen(l, x[:l.Rows*vocab], vocab)
+		x = x[l.Rows*vocab:]
+		kept := oracle.Retain(tokens, l.Left, func(t int32) bool { return slices.Contains(stops, t) })
+		want = append(want, fmt.Sprint(i, accepted, kept, tokens))
+		got = append(got, fmt.Sprint(i, l.Accepted, l.Retained, l.Tokens))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// propose adds a proposal to a lane's walk, drawn from even candidates.
+func (t *chooserTest) propose(l *metal.TargetLane) {
+	order := t.rng.Perm(t.vocab)[:16]
+	for _, token := range order {
+		l.Candidates, l.Walk.Q = append(l.Candidates, int32(token)), append(l.Walk.Q, 1.0/16)
+	}
+	l.Walk.Tokens = append(l.Walk.Tokens, int32(order[t.rng.IntN(16)]))
+}
+
+// chosen is what the oracle makes of a lane.
+func chosen(l *metal.TargetLane, logits []float32, vocab int) (accepted int, tokens []int32) {
+	row := func(r int) []float64 {
+		x := widened(logits[r*vocab : (r+1)*vocab])
+		var prompt, output []int32
+		for _, o := range l.Occurred {
+			prompt = append(prompt, o.Token)
+			for range o.Count {
+				output = append(output, o.Token)
+			}
+		}
+		l.Policy.Penalize(x, prompt, slices.Concat(output, l.Walk.Tokens[:r]))
+		for i := range x {
+			if l.Masks != nil && l.Masks[r][i/32]>>(i%32)&1 == 0 {
+				x[i] = math.Inf(-1)
+			}
+		}
+		return x
+	}
+	if l.Policy.Temperature == 0 {
+		var choices []int32
+		for r := range l.Rows {
+			choices = append(choices, int32(oracle.Argmax(row(r))))
+		}
+		n := oracle.AcceptGreedy(l.Walk.Tokens, choices, l.Rows)
+		return n, choices[:n+1]
+	}
+	var drafted []oracle.Proposal
+	for j, token := range l.Walk.Tokens {
+		drafted = append(drafted, oracle.Proposal{Token: token, Candidates: l.Candidates[16*j : 16*j+16], Q: l.Walk.Q[16*j : 16*j+16]})
+	}
+	n, last := oracle.AcceptSampled(drafted, func(r int) []oracle.Weighted { return l.Policy.Target(row(r)) }, l.Rows, l.Uniforms)
+	return n, append(slices.Clone(l.Walk.Tokens[:n]), last)
+}
