@@ -34,6 +34,7 @@ const (
 
 // TestMain keeps every test from the files of the person who runs them, and from the Hub.
 func TestMain(m *testing.M) {
+	becomeProgram()
 	dir, err := os.MkdirTemp("", "splash")
 	if err != nil {
 		panic(err)

@@ -42,9 +42,17 @@ type process struct {
 // start runs a command that becomes a server, and waits until it says that it is ready.
 func start(t *testing.T, name string, args ...string) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(name, args...), lines: make(chan string, 100)}
-	p.cmd.Stderr = &p.stderr
+	p := &process{cmd: exec.Command(name, args...)}
 	p.cmd.Env = append(os.Environ(), "SPLASH_API_KEY=", "SPLASH_PORT=")
+	p.wait(t)
+	return p
+}
+
+// wait starts the process, and waits until it says that it is ready.
+func (p *process) wait(t *testing.T) {
+	t.Helper()
+	p.lines = make(chan string, 100)
+	p.cmd.Stderr = &p.stderr
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +77,6 @@ func start(t *testing.T, name string, args ...string) *process {
 		p.cmd.Wait()
 		t.Fatalf("not ready: %s", p.stderr.String())
 	}
-	return p
 }
 
 // stop sends a signal, and returns the status and the last line.
