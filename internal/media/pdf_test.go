@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"image"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -54,9 +55,11 @@ const locked = "/ID[<00112233445566778899aabbccddeeff><00112233445566778899aabbc
 	"/O<0101010101010101010101010101010101010101010101010101010101010101>" +
 	"/U<0202020202020202020202020202020202020202020202020202020202020202>>>"
 
+// withPDFium is a preparer whose renderer compiles PDFium once for all tests.
+var withPDFium = sync.OnceValue(func() *Preparer { return New(Options{}) })
+
 func TestPDF(t *testing.T) {
-	p := New(Options{})
-	defer p.Close()
+	p := withPDFium()
 	b := p.Batch()
 	defer b.Close()
 	file := pdfOf(612, 792, "", "Hello from page one", "The second page")
@@ -82,6 +85,11 @@ func TestPDF(t *testing.T) {
 			t.Errorf("%v, %v", red, white)
 		}
 	}
+	t.Run("closed", func(t *testing.T) {
+		if err := New(Options{}).Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("refused", func(t *testing.T) {
 		many := make([]string, 65)
 		for _, c := range []struct {
@@ -201,10 +209,8 @@ func TestPageSize(t *testing.T) {
 func FuzzPDF(f *testing.F) {
 	f.Add(pdfOf(100, 100, "", "seed"))
 	f.Add([]byte("%PDF-1.7\n1 0 obj<</Length 99999999999>>stream"))
-	p := New(Options{})
-	f.Cleanup(func() { p.Close() })
 	f.Fuzz(func(t *testing.T, file []byte) {
-		_, err := p.Batch().PDF(t.Context(), base64.StdEncoding.EncodeToString(file))
+		_, err := withPDFium().Batch().PDF(t.Context(), base64.StdEncoding.EncodeToString(file))
 		fault := (*Error)(nil)
 		if err != nil && !errors.As(err, &fault) {
 			t.Error(err)
