@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
@@ -551,6 +552,9 @@ func FuzzFiles(f *testing.F) {
 	}
 	l := &launch{Server: testServer(8000)}
 	f.Fuzz(func(t *testing.T, text string) {
+		if !utf8.ValidString(text) {
+			return // which no file that is read has
+		}
 		if out, err := l.piModels(text); err == nil {
 			var v struct {
 				Providers map[string]struct{ BaseURL string }

@@ -110,7 +110,12 @@ func lastLine(out []byte, exit error) string {
 
 // hermesProfile puts the server in the place of a profile's model, whose settings beside are kept unless the profile is new:
 // then they are those of the user's own model.
-func (l *launch) hermesProfile(text string, created bool) (string, error) {
+func (l *launch) hermesProfile(text string, created bool) (changed string, err error) {
+	defer func() { // the library panics on what it has not thought of
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the YAML of a Hermes profile cannot be changed: %v", p)
+		}
+	}()
 	doc, err := yamlDocument(text)
 	if err != nil {
 		return "", err
@@ -152,13 +157,39 @@ func (l *launch) hermesProfile(text string, created bool) (string, error) {
 		}
 		*yamlMember(model, setting.name) = node
 	}
+	return encodeYAML(doc)
+}
+
+// encodeYAML writes a document, and holds what it has written to what the document says: a file that the user wrote may hold
+// what the encoder cannot spell.
+func encodeYAML(doc *yaml.Node) (string, error) {
 	var out bytes.Buffer
 	e := yaml.NewEncoder(&out)
 	e.SetIndent(2)
 	if err := errors.Join(e.Encode(doc), e.Close()); err != nil {
 		return "", err
 	}
+	again, err := yamlDocument(out.String())
+	if err != nil {
+		return "", err
+	}
+	if !sameYAML(doc, again) {
+		return "", errors.New("the YAML of a Hermes profile cannot be written as it was")
+	}
 	return out.String(), nil
+}
+
+// sameYAML reports whether two nodes say the same, whatever their styles and comments.
+func sameYAML(a, b *yaml.Node) bool {
+	if a.Kind != b.Kind || a.ShortTag() != b.ShortTag() || a.Value != b.Value || a.Anchor != b.Anchor || len(a.Content) != len(b.Content) {
+		return false
+	}
+	for i := range a.Content {
+		if !sameYAML(a.Content[i], b.Content[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
