@@ -337,7 +337,9 @@ func (s *serveFlags) served(t *target.Target, e *engine.Engine) server.Model {
 	m := server.Model{
 		ID: t.Name, Engine: e, Tokenizer: t.Tokenizer, Format: t.Format, Templates: t.Templates, Stop: t.Plan.Stop,
 		Context: t.Engine.Context, Lanes: s.lanes, Backend: t.Backend, Drafted: t.Draft != nil, Rows: "all",
-		NoVision: "its images are not read here",
+		NoVision: "its images are not read here", IdleRelease: t.Engine.IdleRelease, Memory: &server.MemoryPlan{
+			Limit: t.Memory.Limit, Weights: t.Memory.Weights, Lane: t.Memory.Lane, Token: t.Memory.Token, KV: t.Memory.KV,
+		},
 	}
 	switch {
 	case t.Draft == nil:

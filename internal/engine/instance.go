@@ -40,7 +40,7 @@ func (s State) String() string {
 // A Health is how an engine's network fares.
 type Health struct {
 	State                               State
-	Restarts                            int64 // after faults
+	Failures, Restarts                  int64 // of the network, and after them
 	Released, Restores, RestoreFailures int64 // of the weights
 	LastFailure                         string
 }
@@ -247,7 +247,7 @@ func (e *Engine) fault(err error) {
 		state = GivenUp
 		e.o.Log(fmt.Sprintf("Engine failed too often and does not start again: %v", err))
 	}
-	e.setHealth(func(h *Health) { h.State, h.LastFailure = state, err.Error() })
+	e.setHealth(func(h *Health) { h.State, h.LastFailure = state, err.Error(); h.Failures++ })
 	if state == GivenUp {
 		e.endWaiting(Failed, e.health.err())
 	}

@@ -41,6 +41,10 @@ const (
 	codeShutdown    = "server_shutdown"
 	codeOverloaded  = "frontend_overloaded"
 	codeUnavailable = "runtime_unavailable"
+	codeRecovering  = "engine_recovering"
+	codeFailed      = "engine_failed"
+	codeResource    = "resource_timeout"
+	codeCapacity    = "capacity_exhausted"
 	codeOutput      = "invalid_model_output"
 	codeNotChecked  = "output_validation_failed"
 	codeMask        = "mask_timeout"
@@ -97,6 +101,17 @@ func asError(err error) (e *Error, ok bool) {
 		return overloaded("frontend request capacity is exhausted"), true
 	case errors.Is(err, engine.ErrStopped):
 		return &Error{Status: http.StatusServiceUnavailable, Code: codeUnavailable, Message: "the engine is not running"}, true
+	case errors.Is(err, engine.ErrRecovering):
+		return &Error{Status: http.StatusServiceUnavailable, Code: codeRecovering, Message: "the engine is recovering; retry shortly"}, true
+	case errors.Is(err, engine.ErrGivenUp):
+		return &Error{Status: http.StatusInternalServerError, Code: codeFailed, Message: "the engine failed too often; the server must be started again"}, true
+	case errors.Is(err, engine.ErrResource):
+		return &Error{Status: http.StatusServiceUnavailable, Code: codeResource, Message: "the weights could not be loaded in good time"}, true
+	case errors.Is(err, engine.ErrCapacity):
+		return &Error{
+			Status: http.StatusBadRequest, Code: codeCapacity,
+			Message: "the request does not fit in memory even alone; shorten it, or start the server with a larger --max-memory and --max-context",
+		}, true
 	case errors.Is(err, engine.ErrNotFinite):
 		return &Error{Status: http.StatusInternalServerError, Code: codeResult, Message: "the model's result is not finite"}, true
 	case errors.Is(err, context.DeadlineExceeded):

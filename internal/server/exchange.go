@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"splash/internal/engine"
 )
 
 // An exchange is one request and its response.
@@ -26,6 +28,7 @@ type exchange struct {
 	ctx      context.Context // ends with the client, the deadline or the server; its cause says which
 	cancel   context.CancelCauseFunc
 	deadline time.Time // zero: none
+	priority engine.Priority
 
 	answered bool // the response has begun
 	unread   bool // the body was not read

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"splash/internal/chat/ojson"
+	"splash/internal/engine"
 	"splash/oracle"
 )
 
@@ -173,12 +174,18 @@ func (f *fields) stop(name string) []string {
 	return stop
 }
 
-func (f *fields) priority() {
+// priority reads which requests it goes before.
+func (f *fields) priority() engine.Priority {
 	switch f.o.Value("priority") {
-	case nil, "foreground", "normal", "background":
+	case nil, "normal":
+	case "foreground":
+		return engine.Foreground
+	case "background":
+		return engine.Background
 	default:
 		f.fault("priority must be foreground, normal or background")
 	}
+	return engine.Normal
 }
 
 // timeout reads the request's own limit; 0 stands for none.

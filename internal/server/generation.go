@@ -47,7 +47,7 @@ func newGeneration(prefix string) *generation {
 
 // common reads the fields that every generation has.
 func (x *exchange) common(f *fields, g *generation) {
-	f.priority()
+	x.priority = f.priority()
 	if d := f.timeout(); d > 0 {
 		x.limit(d)
 	}
@@ -224,7 +224,7 @@ func (x *exchange) submit(g *generation) (*turn, error) {
 		return nil, context.Cause(x.ctx)
 	}
 	ctx, cancel := context.WithCancelCause(x.ctx)
-	r := engine.Request{Prompt: g.prompt, MaxTokens: g.maxTokens, Policy: g.policy, Seed: g.seed, Tail: g.tail}
+	r := engine.Request{Prompt: g.prompt, MaxTokens: g.maxTokens, Policy: g.policy, Seed: g.seed, Tail: g.tail, Priority: x.priority}
 	if !g.ignoreEOS {
 		r.Stop = x.s.model.Stop
 	}

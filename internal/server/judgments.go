@@ -92,7 +92,7 @@ func (x *exchange) judgmentRequest(body *ojson.Object) (*judgment, *ojson.Object
 			return nil, nil, err
 		}
 	}
-	f.priority()
+	x.priority = f.priority()
 	if d := f.timeout(); d > 0 {
 		x.limit(d)
 	}

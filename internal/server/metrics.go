@@ -207,6 +207,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	if spec.Counts.Drafted > 0 {
 		gauge("draft_acceptance_ratio", spec.Counts.AcceptanceRate())
 	}
+	s.collectEngine(&stats, gauge, counter)
 	m.latencies(gauge)
 }
 

@@ -107,7 +107,7 @@ func (x *exchange) score(sc *scored) (logits []float32, took time.Duration, err 
 	if x.ctx.Err() != nil {
 		return nil, 0, context.Cause(x.ctx)
 	}
-	s, err := x.s.model.Engine.Submit(x.ctx, engine.Request{Prompt: sc.prompt, Tail: sc.tail, Score: sc.tokens})
+	s, err := x.s.model.Engine.Submit(x.ctx, engine.Request{Prompt: sc.prompt, Tail: sc.tail, Score: sc.tokens, Priority: x.priority})
 	if err != nil {
 		return nil, 0, err
 	}

@@ -36,9 +36,19 @@ type Model struct {
 	Context   int     // tokens of prompt and output
 	Lanes     int     // requests decoded at once
 	Backend   string
-	Drafted   bool   // a draft proposes tokens
-	Rows      string // which proposals are verified, as /status says it
-	NoVision  string // why it takes no images, for errors
+	Drafted   bool        // a draft proposes tokens
+	Rows      string      // which proposals are verified, as /status says it
+	Memory    *MemoryPlan // nil: not planned
+	// IdleRelease is the time without a request after which the engine releases the weights; 0: never.
+	IdleRelease time.Duration
+	NoVision    string // why it takes no images, for errors
+}
+
+// A MemoryPlan is what the model takes of the memory there is, in bytes, as /status tells it.
+type MemoryPlan struct {
+	Limit                int64 // 0: not known
+	Weights, Lane, Token int64 // of the model, of a lane, and of each of its tokens
+	KV                   string
 }
 
 // Options are a server's limits and manners. A zero value takes the default.

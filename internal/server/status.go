@@ -37,6 +37,14 @@ func (x *exchange) status() error {
 	stats := m.Engine.Stats()
 	spec := m.Engine.Speculation()
 	cache := s.prompts.Stats()
+	speed := ojson.NewObject(
+		"ttft_ms", s.metrics.latency(&s.metrics.first), "itl_ms", s.metrics.latency(&s.metrics.interval),
+		"prefill_input_tokens", stats.PromptTokens, "decode_output_tokens", stats.OutputTokens,
+		"drafted_tokens", spec.Counts.Drafted, "accepted_draft_tokens", spec.Counts.Accepted,
+		"draft_acceptance_rate", spec.Counts.AcceptanceRate())
+	speedStatus(speed, &stats)
+	reuse := cacheStatus(stats.Cache)
+	suspensionStatus(reuse, &stats)
 	o := ojson.NewObject(
 		"schema_version", 6,
 		"ready", s.isReady(),
@@ -44,19 +52,13 @@ func (x *exchange) status() error {
 		"verify_rows", m.Rows,
 		"instance", s.instanceStatus(),
 		"http", s.httpStatus(),
-		"transport", ojson.NewObject("ready", s.isReady(), "stopped", s.stopping(), "pending", stats.Waiting+stats.Active),
 		"frontend", ojson.NewObject(
 			"preparation_capacity", cap(s.preparing), "active", len(s.preparing), "waiting", s.waiting.Load()),
 		"requests", ojson.NewObject(
 			"submitted", stats.Requests, "completed", s.metrics.outcome(outcomeDone),
 			"cancelled", s.metrics.outcome(outcomeGone, outcomeEnded), "failed", s.metrics.outcome(outcomeFailed)),
-		"scheduler", ojson.NewObject("queued", stats.Waiting, "active", stats.Active, "passes", stats.Passes),
-		"metrics", ojson.NewObject(
-			"ttft_ms", s.metrics.latency(&s.metrics.first), "itl_ms", s.metrics.latency(&s.metrics.interval),
-			"prefill_input_tokens", stats.PromptTokens, "decode_output_tokens", stats.OutputTokens,
-			"drafted_tokens", spec.Counts.Drafted, "accepted_draft_tokens", spec.Counts.Accepted,
-			"draft_acceptance_rate", spec.Counts.AcceptanceRate()),
-		"cache", cacheStatus(stats.Cache),
+		"metrics", speed,
+		"cache", reuse,
 		"state", ojson.NewObject(
 			"entries", stats.Cache.Entries, "bytes", stats.Cache.Bytes, "publications", stats.Cache.Saves, "evictions", stats.Cache.Evictions),
 		"draft", s.draftStatus(),
@@ -71,6 +73,7 @@ func (x *exchange) status() error {
 			"capacity", cache.Capacity, "hits", cache.Hits, "reused_tokens", cache.ReusedTokens),
 		"backend", ojson.NewObject("name", m.Backend),
 	)
+	s.engineStatus(o, &stats)
 	x.json(http.StatusOK, o)
 	return nil
 }

@@ -151,7 +151,7 @@ func (x *exchange) systemOneRequest(body *ojson.Object) ([]*question, any, error
 		return nil, nil, fieldFault("value_error", "state "+err.Error(), "state")
 	}
 	f := &fields{o: body}
-	f.priority()
+	x.priority = f.priority()
 	if d := f.timeout(); d > 0 {
 		x.limit(d)
 	}
