@@ -14,19 +14,23 @@ import (
 // metalDevice is the device that rows of the metal backend run on: the GPU where there is one, else the host. It stays open.
 var metalDevice = sync.OnceValues(func() (*metal.Device, error) { return metal.Open(metal.Devices()[0]) })
 
-// metalBackends are the operators' rows of the metal backend, with keys and values in either width.
+// metalBackends are the operators' rows of the metal backend, with keys and values in every width.
 func metalBackends() []operatorBackend {
 	if metal.Usable() != nil {
 		return nil
 	}
 	kind := "metal " + metal.Devices()[0]
-	row := func(name string, kv float64, wide bool) operatorBackend {
+	row := func(name string, kv, codes float64, o metal.Options) operatorBackend {
 		open := func(p *planner.Plan, maxRows int) (model.Backend, error) {
-			return openMetal(p, metal.Options{MaxRows: maxRows, WideKV: wide})
+			o.MaxRows = maxRows
+			return openMetal(p, o)
 		}
-		return operatorBackend{name: name, open: open, kv: kv, planes: true, attends: wide}
+		return operatorBackend{name: name, open: open, kv: kv, codes: codes, planes: true, attends: name != kind}
 	}
-	return []operatorBackend{row(kind, bf16Roundoff, false), row(kind+" wide", float32Roundoff, true)}
+	return []operatorBackend{
+		row(kind, bf16Roundoff, 0, metal.Options{}), row(kind+" wide", float32Roundoff, 0, metal.Options{WideKV: true}),
+		row(kind+" int8", bf16Roundoff, codeRoundoff, metal.Options{Int8KV: true}),
+	}
 }
 
 // metalModels is the metal backend as whole models are run on it.

@@ -266,13 +266,15 @@ func (a *attentionCase) headBounds(row, first, h int, seen []bool) []float64 {
 		}
 		key := (i*l.KVHeads + h/(l.Heads/l.KVHeads)) * d
 		k := a.head(a.keys[key:key+d], a.kNorm, i-first)
-		score, size := 0.0, 0.0
+		score, size, queries := 0.0, 0.0, 0.0
 		for j := range d {
+			queries += math.Abs(query[j]) / math.Sqrt(float64(d))
 			score += query[j] * k[j] / math.Sqrt(float64(d))
 			// A rotated element strays by the pair it is made of.
 			size += math.Abs(query[j]) * (math.Abs(k[j]) + math.Abs(k[(j+l.RopeDim/2)%d])) / math.Sqrt(float64(d))
 		}
-		weights, strays = append(weights, score), append(strays, size*(a.b.kv+2*prepared+float64(d/8+16)*float32Roundoff))
+		stray := size*(a.b.kv+2*prepared+float64(d/8+16)*float32Roundoff) + queries*a.b.codes*most(k)
+		weights, strays = append(weights, score), append(strays, stray)
 		values = append(values, a.values[key:key+d])
 	}
 	top := slices.Max(weights)
@@ -292,12 +294,21 @@ func (a *attentionCase) headBounds(row, first, h int, seen []bool) []float64 {
 	}
 	sum := a.b.kv + float64(len(weights)+40)*float32Roundoff
 	for i, w := range weights {
+		code := a.b.codes * most(widened(values[i]))
 		for j, v := range values[i] {
 			// Twice, as the weights stray by e^stray - 1.
-			bounds[j] += w * (2*strays[i]*math.Abs(float64(v)-mean[j]) + sum*math.Abs(float64(v)))
+			bounds[j] += w * (2*strays[i]*math.Abs(float64(v)-mean[j]) + sum*math.Abs(float64(v)) + code)
 		}
 	}
 	return bounds
+}
+
+// most is the largest magnitude of x.
+func most(x []float64) (m float64) {
+	for _, v := range x {
+		m = math.Max(m, math.Abs(v))
+	}
+	return m
 }
 
 // result is what the oracle gives for a row.

@@ -21,8 +21,8 @@ type operatorBackend struct {
 
 	// activations reports whether inputs of products beside weights in blocks are rounded to 8 bits in units of 32.
 	activations bool
-	// kv is the unit roundoff of stored keys and values.
-	kv float64
+	// kv is the unit roundoff of stored keys and values, codes what they stray beside it by the largest of their head.
+	kv, codes float64
 	// planes reports whether experts are read as planes, which take rows in whole tiles.
 	planes bool
 	// attends says that the row differs from the one before it in the keys and values alone.
@@ -32,7 +32,8 @@ type operatorBackend struct {
 // float32Roundoff and bf16Roundoff are unit roundoffs.
 const (
 	float32Roundoff = 0x1p-24
-	bf16Roundoff    = 0x1p-8 // eight significant bits
+	bf16Roundoff    = 0x1p-8     // eight significant bits
+	codeRoundoff    = 0.51 / 127 // half of the distance of two codes of 8 bits, and what computing them adds
 )
 
 func operatorBackends() []operatorBackend {

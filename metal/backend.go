@@ -77,6 +77,7 @@ type kernelSet struct {
 type Options struct {
 	MaxRows int  // of a pass
 	WideKV  bool // keys and values are F32 instead of BF16
+	Int8KV  bool // keys and values are codes of 8 bits, with a scale for each token and head
 }
 
 // New returns a backend for a target. The images are those of [PlanImages] and stay open until Close; without them, or for a
@@ -86,8 +87,11 @@ func New(d *Device, p *planner.Plan, images *planner.Images, o Options) (*Backen
 		return nil, err
 	}
 	b := &Backend{device: d, layout: &p.Layout, maxRows: o.MaxRows, kvBytes: 2, signs: make(map[string]*Buffer)}
-	if o.WideKV {
+	switch {
+	case o.WideKV:
 		b.kvBytes = 4
+	case o.Int8KV:
+		b.kvBytes = 1
 	}
 	if images == nil {
 		images = new(planner.Images)
@@ -118,10 +122,7 @@ func check(s *planner.Layout) error {
 }
 
 func (b *Backend) open(images *planner.Images) error {
-	suffix := ""
-	if b.kvBytes == 4 {
-		suffix = "_f32"
-	}
+	suffix := map[int]string{1: "_int8", 2: "", 4: "_f32"}[b.kvBytes]
 	k := &b.kernels
 	for name, k := range map[string]**Kernel{
 		"rmsnorm": &k.rmsnorm, "gated_norm": &k.gatedNorm, "copy_rows": &k.copyRows, "project_f32": &k.projectF32,

@@ -191,6 +191,14 @@ func compareLogits(t testing.TB, n, reference model.Network, tokens []int32, tol
 	}
 }
 
+// TestInt8KV runs a tiny model with keys and values in codes of 8 bits: every one strays up to a 254th of the largest of its head.
+func TestInt8KV(t *testing.T) {
+	tokens := readManifest(t).Tokens[:24]
+	x := openTiny(t, "tiny-qwen35-Q8_0")
+	n := x.network(t, x.backend(t, open(t, Devices()[0]), Options{MaxRows: 24, Int8KV: true}), model.Options{})
+	compareLogits(t, n, x.network(t, reference.New(x.plan, 24), model.Options{}), tokens, 4*tolerance)
+}
+
 // TestGeneratedModels runs models from planes made in memory. (Package conformance has models of every architecture.)
 func TestGeneratedModels(t *testing.T) {
 	tokens := readManifest(t).Tokens[:12]

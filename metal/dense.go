@@ -95,7 +95,7 @@ func (b *Backend) multiply(dst, x binding, m *matrix, n int, epilogue cUint) {
 // Attention stores the keys and values of the rows and attends.
 func (b *Backend) Attention(dst, q, k, v model.Buffer, a *model.Attention) {
 	s, kv := a.Layout, &b.states[a.KV]
-	b.traffic.KV += b.tokensSeen(a) * 2 * int64(b.kvBytes*s.KVHeads*s.HeadDim)
+	b.traffic.KV += b.tokensSeen(a) * 2 * int64(s.KVHeads*b.headBytes(s.HeadDim))
 	p := prepareParams{
 		heads: cUint(s.Heads), kvHeads: cUint(s.KVHeads), dim: cUint(s.HeadDim), gated: bit(s.Gated), qNorm: bit(a.QNorm != model.None),
 		kNorm: bit(a.KNorm != model.None), tablePages: cUint(b.pages.width), epsilon: cFloat(b.layout.Epsilon),
@@ -104,7 +104,7 @@ func (b *Backend) Attention(dst, q, k, v model.Buffer, a *model.Attention) {
 		p.pairs = cUint(s.RopeDim / 2)
 	}
 	keys, values, table, rows := kv.buffers[0].from(0), kv.buffers[1].from(0), b.pages.table.from(0), b.rowBuffer.from(0)
-	add(&b.commands, b.kernels.prepare, headGrid(s.Heads+2*s.KVHeads, b.rows), p, b.at(q), b.at(k), b.at(v), b.vector(a.QNorm),
+	add(&b.commands, b.kernels.prepare, prepareGrid(s.Heads+2*s.KVHeads, b.rows, s.HeadDim), p, b.at(q), b.at(k), b.at(v), b.vector(a.QNorm),
 		b.vector(a.KNorm), b.freq.from(0), rows, table, keys, values)
 	at := attentionParams{
 		heads: p.heads, kvHeads: p.kvHeads, dim: p.dim, gated: p.gated, sinks: bit(a.Sinks != model.None), window: cUint(a.Window),

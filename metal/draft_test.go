@@ -137,10 +137,10 @@ func TestDraftHeads(t *testing.T) {
 	for row := range rows {
 		place := oracle.TextPosition(int(list[row].index))
 		for at := row * c.heads * draftDim; at < (row+1)*c.heads*draftDim; at += draftDim {
-			checkPrepared(&r, view[float32](qb)[at:at+draftDim], q[at:at+draftDim], qNorm, c, place, freq, 0, "query")
+			checkPrepared(&r, view[float32](qb)[at:at+draftDim], q[at:at+draftDim], qNorm, c, place, freq, 0, 0, "query")
 		}
 		for at := row * kvHeads * draftDim; at < (row+1)*kvHeads*draftDim; at += draftDim {
-			checkPrepared(&r, view[float32](kb)[at:at+draftDim], k[at:at+draftDim], kNorm, c, place, freq, 0, "key")
+			checkPrepared(&r, view[float32](kb)[at:at+draftDim], k[at:at+draftDim], kNorm, c, place, freq, 0, 0, "key")
 		}
 	}
 	r.report(t, "draft_heads")
@@ -172,7 +172,7 @@ func TestDraftStore(t *testing.T) {
 				for j, x := range view[uint16](keys)[to : to+draftDim] {
 					got[j] = dequant.FromBF16(x)
 				}
-				checkPrepared(&r, got, k[from:from+draftDim], kNorm, draftCase(kvHeads), oracle.TextPosition(place), freq, 0x1p-8, "key")
+				checkPrepared(&r, got, k[from:from+draftDim], kNorm, draftCase(kvHeads), oracle.TextPosition(place), freq, 0x1p-8, 0, "key")
 				for j, x := range view[uint16](values)[to : to+draftDim] {
 					if x != dequant.ToBF16(v[from+j]) {
 						t.Fatalf("place %d, value %d of head %d", place, j, head)

@@ -45,8 +45,16 @@ func (b *Backend) declare(s state) model.State {
 
 // KVState declares keys and values, in pages.
 func (b *Backend) KVState(kvHeads, dim int) model.State {
-	page := b.kvBytes * kvHeads * pageTokens * dim
+	page := kvHeads * pageTokens * b.headBytes(dim)
 	return b.declare(state{paged: true, bytes: [2]int{page, page}})
+}
+
+// headBytes are those of a head of a token's keys, or values.
+func (b *Backend) headBytes(dim int) int {
+	if b.kvBytes == 1 {
+		return dim + scaleBytes
+	}
+	return b.kvBytes * dim
 }
 
 // ConvState declares the last inputs of a convolution.

@@ -10,6 +10,10 @@ func copyGrid(rows, width int) grid { return grid{x: (width + 255) / 256, y: row
 
 func headGrid(heads, rows int) grid { return grid{x: heads, y: rows, threads: 32} }
 
+func prepareGrid(heads, rows, dim int) grid {
+	return grid{x: heads, y: rows, threads: 32, shared: 4 * dim}
+}
+
 func attentionGrid(heads, rows, dim int) grid {
 	return grid{x: heads, y: rows, threads: 128, shared: 4 * 4 * (dim + 2)}
 }

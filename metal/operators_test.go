@@ -3,6 +3,7 @@
 package metal
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -88,7 +89,7 @@ type attentionCase struct {
 	heads, kvHeads, dim, pairs int
 	gated, norms, sinks        bool
 	window                     int
-	wide                       bool  // keys and values are F32
+	wide, codes                bool  // keys and values are F32, or codes of 8 bits
 	position                   int32 // of the first row
 	block, budget              int   // of sparse attention; 0: dense
 }
@@ -105,6 +106,8 @@ func TestAttention(t *testing.T) {
 		{heads: 2, kvHeads: 2, dim: 128, pairs: 64, position: 262000},
 		{heads: 4, kvHeads: 1, dim: 256, pairs: 32, gated: true, norms: true, block: 4, budget: 3},
 		{heads: 2, kvHeads: 1, dim: 64, sinks: true, wide: true, block: 8, budget: 1},
+		{heads: 2, kvHeads: 1, dim: 256, pairs: 32, gated: true, norms: true, codes: true},
+		{heads: 4, kvHeads: 2, dim: 64, pairs: 32, sinks: true, window: 40, codes: true},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) { testAttention(b, c) })
 	}
@@ -134,16 +137,21 @@ func testAttention(b *bench, c attentionCase) {
 		count[lane]++
 	}
 	table := []uint32{5, 0, 3, 1, 4, 2}
-	pages := len(table) * c.kvHeads * pageTokens * c.dim
-	size, suffix, roundoff := 2, "", 0x1p-8
-	if c.wide {
-		size, suffix, roundoff = 4, "_f32", 0
+	size, suffix, roundoff, step := 2*c.dim, "", 0x1p-8, 0.0
+	switch {
+	case c.wide:
+		size, suffix, roundoff = 4*c.dim, "_f32", 0
+	case c.codes:
+		size, suffix, step = c.dim+scaleBytes, "_int8", 0.51/127
+		v[0], v[1] = -1e-30, 0
+		clear(v[5*c.kvHeads*c.dim:][:c.dim]) // a head of zeros
 	}
-	qb, keys, values := filled(b, q), empty[byte](b, size*pages), empty[byte](b, size*pages)
+	pages := len(table) * c.kvHeads * pageTokens * size
+	qb, keys, values := filled(b, q), empty[byte](b, pages), empty[byte](b, pages)
 	blocks, seen := chosenBlocks(rng, rows, c)
 	rb, tb, sb, dst := filled(b, rows), filled(b, table), filled(b, sinks), empty[float32](b, tokens*c.heads*c.dim)
 	flag := map[bool]cUint{true: 1}
-	add(&b.commands, b.kernel("attention_prepare"+suffix), headGrid(c.heads+2*c.kvHeads, tokens), prepareParams{
+	add(&b.commands, b.kernel("attention_prepare"+suffix), prepareGrid(c.heads+2*c.kvHeads, tokens, c.dim), prepareParams{
 		heads: cUint(c.heads), kvHeads: cUint(c.kvHeads), dim: cUint(c.dim), pairs: cUint(c.pairs), gated: flag[c.gated],
 		qNorm: flag[c.norms], kNorm: flag[c.norms], tablePages: tablePages, epsilon: eps,
 	}, qb.from(0), filled(b, k).from(0), filled(b, v).from(0), filled(b, qNorm).from(0), filled(b, kNorm).from(0),
@@ -160,7 +168,11 @@ func testAttention(b *bench, c attentionCase) {
 		lane, index := int(rows[i].lane), int(rows[i].index)
 		stored := func(cache *Buffer, head int) []float64 {
 			page := int(table[lane*tablePages+index/pageTokens])
-			at := ((page*c.kvHeads+head)*pageTokens + index%pageTokens) * c.dim
+			token := head*pageTokens + index%pageTokens
+			at := (page*c.kvHeads*pageTokens + token) * c.dim
+			if c.codes {
+				return decodeCodes(cache.bytes[page*c.kvHeads*pageTokens*size:], token, c)
+			}
 			if c.wide {
 				return wide(view[float32](cache)[at : at+c.dim])
 			}
@@ -174,13 +186,10 @@ func testAttention(b *bench, c attentionCase) {
 		for head := range c.kvHeads {
 			from := (i*c.kvHeads + head) * c.dim
 			gotK, gotV := stored(keys, head), stored(values, head)
-			checkPrepared(&prepared, narrow(gotK), k[from:from+c.dim], kNorm, c, positions[i], freq, roundoff, fmt.Sprint("key of row ", i))
+			checkPrepared(&prepared, narrow(gotK), k[from:from+c.dim], kNorm, c, positions[i], freq, roundoff, step, fmt.Sprint("key of row ", i))
+			wantV := storedValues(v[from:from+c.dim], c)
 			for j, x := range gotV {
-				want := v[from+j]
-				if !c.wide {
-					want = dequant.FromBF16(dequant.ToBF16(want))
-				}
-				prepared.check(float32(x), float64(want), 1e-30, "value of row %d", i)
+				prepared.check(float32(x), float64(wantV[j]), 1e-30, "value of row %d", i)
 			}
 			cacheKeys, cacheValues = append(cacheKeys, gotK...), append(cacheValues, gotV...)
 		}
@@ -190,7 +199,7 @@ func testAttention(b *bench, c attentionCase) {
 		for head := range c.heads {
 			from := (i*c.heads + head) * stride
 			got := view[float32](qb)[from : from+c.dim]
-			checkPrepared(&prepared, got, q[from:from+c.dim], qNorm, c, positions[i], freq, 0, fmt.Sprint("query of row ", i))
+			checkPrepared(&prepared, got, q[from:from+c.dim], qNorm, c, positions[i], freq, 0, 0, fmt.Sprint("query of row ", i))
 			copy(query[head*c.dim:], wide(got))
 			if c.gated {
 				copy(gate[head*c.dim:], wide(q[from+c.dim:from+2*c.dim]))
@@ -203,10 +212,45 @@ func testAttention(b *bench, c attentionCase) {
 	attended.report(b.t, "attention")
 }
 
+// decodeCodes is a token of a page of codes, whose scales are behind them.
+func decodeCodes(page []byte, token int, c attentionCase) []float64 {
+	scale := math.Float32frombits(binary.LittleEndian.Uint32(page[c.kvHeads*pageTokens*c.dim+scaleBytes*token:]))
+	out := make([]float64, c.dim)
+	for i := range out {
+		out[i] = float64(int8(page[token*c.dim+i])) * float64(scale)
+	}
+	return out
+}
+
+// storedValues are a head's values as they are kept: BF16, or codes of that, whose rounding is the specification's, to the bit
+// (models.md 11.3).
+func storedValues(v []float32, c attentionCase) []float32 {
+	out := slices.Clone(v)
+	if c.wide {
+		return out
+	}
+	var most float32
+	for i, x := range v {
+		out[i] = asBF16(x)
+		most = max(most, float32(math.Abs(float64(out[i]))))
+	}
+	if c.codes {
+		scale := most / 127
+		for i, x := range out {
+			code := float32(0)
+			if most > 0 {
+				code = float32(math.RoundToEven(float64(float32(x*127) / most)))
+			}
+			out[i] = float32(float64(code) * float64(scale))
+		}
+	}
+	return out
+}
+
 // checkPrepared holds a head to its norm and rotation. An angle's sine and cosine are within 4 u, a norm within (dim/2 + 6)
-// u; stored is the roundoff of what it is stored in.
+// u; stored is the roundoff of what it is stored in, step half of the distance of two codes by the largest.
 func checkPrepared(r *ratio, got, x, norm []float32, c attentionCase, p oracle.Position, freq []float32,
-	stored float64, what string) {
+	stored, step float64, what string) {
 	want := wide(x)
 	bound := 8.0
 	if c.norms {
@@ -224,8 +268,12 @@ func checkPrepared(r *ratio, got, x, norm []float32, c attentionCase, p oracle.P
 	if c.pairs > 0 {
 		oracle.Rope(want, p, freq)
 	}
+	most := 0.0
+	for _, v := range want {
+		most = math.Max(most, math.Abs(v))
+	}
 	for i, v := range want {
-		r.check(got[i], v, bound*u*magnitude[i]+stored*math.Abs(v)+1e-30, "%s, element %d", what, i)
+		r.check(got[i], v, bound*u*magnitude[i]+stored*math.Abs(v)+step*most+1e-30, "%s, element %d", what, i)
 	}
 }
 
@@ -316,7 +364,7 @@ func checkAttention(r *ratio, got []float32, query, gate []float64, cache *oracl
 				o *= g
 				bound = bound*g + 8*u*math.Abs(o)
 			}
-			r.check(got[head*c.dim+d], o, bound, "index %d, head %d, element %d", index, head, d)
+			r.check(got[head*c.dim+d], o, bound+1e-30, "index %d, head %d, element %d", index, head, d)
 		}
 	}
 }

@@ -70,6 +70,7 @@ type (
 
 const (
 	pageTokens = C.pageTokens
+	scaleBytes = C.scaleBytes
 	convKept   = C.convKept
 	convTaps   = C.convTaps
 	gdnDim     = C.gdnDim

@@ -62,6 +62,7 @@ struct uint3 {
 
 template <class T> inline T min(T a, T b) { return b < a ? b : a; }
 template <class T> inline T max(T a, T b) { return a < b ? b : a; }
+inline float rint(float x) { return ::nearbyintf(x); } // to nearest, ties to even
 inline uint popcount(uint x) { return uint(__builtin_popcount(x)); }
 
 // The functions of Metal's namespace precise, in single precision.

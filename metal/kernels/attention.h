@@ -2,9 +2,9 @@
 #define SPLASH_ATTENTION_H
 #include "params.h"
 
-// Tokens of a page of keys and values. A page is [KV heads][pageTokens][dim]; a lane's pages are named by its row of
-// the table, [lanes][tablePages].
-enum { pageTokens = 32 };
+// Tokens of a page of keys and values. A page is [KV heads][pageTokens][dim], of 8-bit codes with their scales behind it,
+// [KV heads][pageTokens] F32; a lane's pages are named by its row of the table, [lanes][tablePages].
+enum { pageTokens = 32, scaleBytes = 4 };
 
 typedef struct {
 	unsigned heads, kvHeads, dim;

@@ -34,6 +34,7 @@ template <class To, class From> To as_type(From);
 template <class T> T min(T, T);
 template <class T> T max(T, T);
 float fabs(float);
+float rint(float);
 uint popcount(uint);
 namespace precise {
 float exp(float);
