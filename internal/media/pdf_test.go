@@ -209,6 +209,10 @@ func TestPageSize(t *testing.T) {
 func FuzzPDF(f *testing.F) {
 	f.Add(pdfOf(100, 100, "", "seed"))
 	f.Add([]byte("%PDF-1.7\n1 0 obj<</Length 99999999999>>stream"))
+	// Compiling PDFium takes longer than a fuzzed call may.
+	if _, err := withPDFium().Batch().PDF(f.Context(), base64.StdEncoding.EncodeToString(pdfOf(100, 100, "", "first"))); err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, file []byte) {
 		_, err := withPDFium().Batch().PDF(t.Context(), base64.StdEncoding.EncodeToString(file))
 		fault := (*Error)(nil)
