@@ -94,6 +94,7 @@ type Matcher struct {
 	tables  *tables // those that at belongs to
 	at      *place
 	ended   bool
+	work    int // so far, less what the tokens so far may take
 }
 
 // Clone returns a matcher of the same output so far.
@@ -118,7 +119,10 @@ func (m *Matcher) CanEnd() bool { return !m.ended && m.at.ends }
 // words. It fails with ErrNoToken or ErrTooComplex.
 func (m *Matcher) Allowed(row []uint64) error {
 	t := m.begin()
-	defer m.grammar.mu.Unlock()
+	defer m.done(t)
+	if m.work > freeWork {
+		return ErrTooComplex
+	}
 	return m.write(t, m.at, m.ended, row)
 }
 
@@ -127,7 +131,10 @@ func (m *Matcher) Allowed(row []uint64) error {
 // allowed, every mask is the one that refused it. It returns how many proposals are allowed.
 func (m *Matcher) Rows(rows []uint64, proposals []int32) (allowed int, err error) {
 	t := m.begin()
-	defer m.grammar.mu.Unlock()
+	defer m.done(t)
+	if m.work > freeWork {
+		return 0, ErrTooComplex
+	}
 	words := m.Words()
 	at, ended := m.at, m.ended
 	if err := m.write(t, at, ended, rows[:words]); err != nil {
@@ -160,7 +167,7 @@ func (m *Matcher) Rows(rows []uint64, proposals []int32) (allowed int, err error
 // Accept goes on with a token. It fails, and stays where it is, where the token is not allowed.
 func (m *Matcher) Accept(id int32) error {
 	t := m.begin()
-	defer m.grammar.mu.Unlock()
+	defer m.done(t)
 	next, end, ok := m.step(t, m.at, m.ended, id)
 	if t.broken {
 		return ErrTooComplex
@@ -169,6 +176,7 @@ func (m *Matcher) Accept(id int32) error {
 		return fmt.Errorf("grammar: token %d is not allowed here", id)
 	}
 	m.at, m.ended = next, end
+	m.work = max(0, m.work-tokenWork)
 	return nil
 }
 
@@ -184,6 +192,12 @@ func (m *Matcher) begin() *tables {
 		g.floor += t.bytes - before
 	}
 	return t
+}
+
+// done ends an operation.
+func (m *Matcher) done(t *tables) {
+	m.work += t.work
+	m.grammar.mu.Unlock()
 }
 
 // write writes the mask of a place to row.
@@ -238,6 +252,7 @@ func (m *Matcher) step(t *tables, at *place, ended bool, id int32) (next *place,
 func (t *tables) adopt(p *place) *place {
 	known := map[*set]*set{}
 	base := len(t.slab)
+	t.work += len(p.items)
 	for _, it := range p.items {
 		it.below = t.adoptSet(it.below, known)
 		t.slab = append(t.slab, it)
@@ -253,6 +268,7 @@ func (t *tables) adoptSet(s *set, known map[*set]*set) *set {
 		return k
 	}
 	base := len(t.slab)
+	t.work += len(s.items)
 	for _, it := range s.items {
 		it.below = t.adoptSet(it.below, known)
 		t.slab = append(t.slab, it)

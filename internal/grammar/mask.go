@@ -79,6 +79,7 @@ func (t *tables) maskOf(p *place) *mask {
 	clear(row)
 	for _, top := range tops {
 		top.mask.mask.add(row)
+		t.work += len(row) / 4
 		if top.mask.reach {
 			t.walkBelow(row, top)
 		}
@@ -105,6 +106,11 @@ type groupTop struct {
 func (t *tables) topsOf(p *place) []groupTop {
 	t.tops = t.tops[:0]
 	for i, it := range p.items {
+		t.work += len(t.tops) / 4
+		if t.work > maxWork {
+			t.broken = true
+			return nil
+		}
 		if t.grouped(it.below) {
 			continue
 		}
@@ -158,6 +164,7 @@ func (t *tables) topMaskOf(p *place) *topMask {
 	}
 	top := &topMask{}
 	clear(t.row)
+	t.work += len(t.row)
 	t.walkTop(t.row, p, func(int, *node) { top.reach = true })
 	if chars := t.freeChars(p); chars > 0 {
 		for i, w := range t.vocabulary.plain[chars] {
@@ -280,9 +287,11 @@ func (t *tables) walk(row []uint64, first, last, known int, ends func(int, *node
 		}
 		if n.whole && t.freeChars(next) >= int(n.chars) {
 			// The whole subtree: nothing in it has to be looked at.
-			for _, id := range v.sorted[n.first:v.nodes[i+int(n.size)].first] {
+			subtree := v.sorted[n.first:v.nodes[i+int(n.size)].first]
+			for _, id := range subtree {
 				setBit(row, id)
 			}
+			t.work += len(subtree) / 4
 			i += int(n.size)
 			continue
 		}

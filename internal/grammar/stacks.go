@@ -82,8 +82,14 @@ type entry struct {
 }
 
 const (
-	// maxWork bounds the work of one operation: the items of the places it makes, and the nodes of the trie it visits.
-	maxWork = 30_000_000
+	// maxWork bounds the work of one operation: the items of the places it makes, and the nodes of the trie it visits. It is
+	// some 50 milliseconds, and ten times what a mask takes that visits every token of a vocabulary of 250,000.
+	maxWork = 6_000_000
+	// An output may take freeWork, and tokenWork for each of its tokens: others wait for its masks. Grammars that are not made
+	// to be costly take a thirtieth of that.
+	freeWork, tokenWork = 60_000_000, 300_000
+	// placeWork is what making a place takes beside its items.
+	placeWork = 32
 	// maxItems bounds the stacks of one place.
 	maxItems = 1 << 15
 )
@@ -110,6 +116,7 @@ func (t *tables) start() *place {
 // step returns the place after a byte of a class.
 func (t *tables) step(p *place, class uint8) *place {
 	t.begin()
+	t.work += placeWork
 	b := t.sample[class]
 	for i := range p.items {
 		at := &p.items[i]

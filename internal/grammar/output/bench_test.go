@@ -3,11 +3,14 @@ package output
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"splash/internal/chat"
 	"splash/internal/gguf"
@@ -236,6 +239,73 @@ func BenchmarkCompile(b *testing.B) {
 			}
 		})
 	}
+}
+
+// costlySchemas have many ways to read one output.
+func costlySchemas() map[string]string {
+	list := func(n int, item string) string {
+		items := make([]string, n)
+		for i := range items {
+			items[i] = strings.ReplaceAll(item, "N", strconv.Itoa(i+1))
+		}
+		return `{"anyOf":[` + strings.Join(items, ",") + `]}`
+	}
+	return map[string]string{
+		"strings":  list(300, `{"type":"string","minLength":N,"maxLength":N0}`),
+		"objects":  list(400, `{"type":"object","additionalProperties":{"type":"string","maxLength":N}}`),
+		"arrays":   list(64, `{"type":"array","items":{"type":"array","items":{"type":"string"},"maxItems":N},"maxItems":N}`),
+		"patterns": `{"type":"array","items":` + list(200, `{"type":"string","pattern":"^a{N}"}`) + `}`,
+	}
+}
+
+// BenchmarkCostly is the longest that a mask takes under schemas made to be costly, along random outputs; in the engine the
+// other requests wait for it. Outputs end where they have used up what they may.
+func BenchmarkCostly(b *testing.B) {
+	tok, c := newLarge(b)
+	for name, source := range costlySchemas() {
+		b.Run(name, func(b *testing.B) {
+			o, err := c.Compile(context.Background(), &Request{Response: &Response{Schema: decode(b, source)}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			r := rand.New(rand.NewPCG(1, 1))
+			var longest time.Duration
+			masks := 0
+			for b.Loop() {
+				m := o.Matcher()
+				row := make([]uint64, m.Words())
+				for range 50 {
+					began := time.Now()
+					err := m.Allowed(row)
+					longest = max(longest, time.Since(began))
+					if masks++; err != nil {
+						break
+					}
+					id := randomToken(tok, r, row)
+					if id < 0 || m.Accept(id) != nil || m.Ended() {
+						break
+					}
+				}
+			}
+			b.ReportMetric(float64(longest.Microseconds()), "µs/longest")
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(masks), "µs/mask")
+		})
+	}
+}
+
+// randomToken returns a token of a mask, a short one most often.
+func randomToken(tok *tokenizer.Tokenizer, r *rand.Rand, row []uint64) int32 {
+	id := int32(-1)
+	for range 1000 {
+		t := int32(r.IntN(tok.Size()))
+		if row[t>>6]>>(t&63)&1 == 0 {
+			continue
+		}
+		if id = t; len(tok.Bytes(t)) < 5 {
+			break
+		}
+	}
+	return id
 }
 
 // BenchmarkVocabulary is the cost of arranging the tokens, once for a model.

@@ -378,6 +378,40 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestCostlyMasks: an output whose masks would keep others waiting for long ends, and one beside it goes on.
+func TestCostlyMasks(t *testing.T) {
+	var list []string
+	for i := range 4000 {
+		list = append(list, fmt.Sprintf(`{"type":"string","minLength":%d,"maxLength":%d}`, i, 2*i+1))
+	}
+	costly := Request{Response: &Response{Schema: decode(t, `{"anyOf":[`+strings.Join(list, ",")+`]}`)}}
+	c := qwen(t)
+	write := func(r *Request, text string) error {
+		o, err := c.Compile(context.Background(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := o.Matcher()
+		row := make([]uint64, m.Words())
+		for _, id := range []byte(text) {
+			if err := m.Allowed(row); err != nil {
+				return err
+			}
+			if err := m.Accept(int32(id)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	text := `"` + strings.Repeat("a", 300)
+	if err := write(&costly, text); !errors.Is(err, grammar.ErrTooComplex) {
+		t.Errorf("a costly grammar: %v", err)
+	}
+	if err := write(&Request{Response: &Response{Schema: decode(t, `{"type":"string"}`)}}, text); err != nil {
+		t.Errorf("another: %v", err)
+	}
+}
+
 func TestCaching(t *testing.T) {
 	c := qwen(t)
 	for range 3 {
