@@ -8,9 +8,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
+	"strconv"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func main() {
@@ -49,7 +52,7 @@ func run(ctx context.Context, args []string, c console) int {
 	defer stop()
 	root := newRoot(c)
 	root.SetArgs(args)
-	cmd, err := root.ExecuteContextC(ctx)
+	cmd, err := execute(ctx, root)
 	var usage usageError
 	var sig signalled
 	switch {
@@ -63,6 +66,25 @@ func run(ctx context.Context, args []string, c console) int {
 	}
 	fmt.Fprintf(c.err, "error: %v\n", err)
 	return exitFailure
+}
+
+// execute runs the command. Reading a mapped file that was cut short meanwhile is an error of the command, and not the end
+// of the process.
+func execute(ctx context.Context, root *cobra.Command) (cmd *cobra.Command, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case interface {
+			error
+			Addr() uintptr
+		}:
+			cmd, err = root, fmt.Errorf("memory at %#x cannot be read, as where a file of the model was cut short", p.Addr())
+		default:
+			panic(p)
+		}
+	}()
+	return root.ExecuteContextC(ctx)
 }
 
 // withSignals catches the signals even where the process was started with SIGINT ignored, as shells start what they run in
@@ -110,18 +132,50 @@ and give a model of the Hugging Face Hub with --model OWNER/REPO[:VARIANT], or o
 		SilenceErrors: true,
 		Version:       version(),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return checkEmpty(cmd.Flags()) },
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetIn(c.in)
 	root.SetOut(c.out)
 	root.SetErr(c.err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{flagError(err)} })
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(newServe(), newRun(), newPull(), newList(), newShow(), newRemove(), newBench(), newModelCheck(), newPlan(),
 		newDevices(), newVersion(), newCompletion())
 	root.AddCommand(newClients()...)
 	wrapArgs(root)
 	return root
+}
+
+// flagError says of a number that is none what is expected, without the words of the package that reads it.
+func flagError(err error) error {
+	var value *pflag.InvalidValueError
+	var number *strconv.NumError
+	if !errors.As(err, &value) || !errors.As(err, &number) {
+		return err
+	}
+	expected := "a whole number"
+	switch f := value.GetFlag(); {
+	case f.Value.Type() == "float64":
+		expected = "a number"
+	case f.Value.Type() == "bool":
+		expected = "true or false"
+	case errors.Is(err, strconv.ErrRange):
+		expected = "a smaller number"
+	}
+	return fmt.Errorf("--%s is %q; %s is expected", value.GetFlag().Name, value.GetValue(), expected)
+}
+
+// checkEmpty refuses a flag that was given nothing, as by a variable of the shell that is not set: what it would be
+// without is not what was meant.
+func checkEmpty(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		if err == nil && f.Value.Type() == "string" && f.Value.String() == "" && f.Name != "system" {
+			err = usagef("--%s is empty", f.Name)
+		}
+	})
+	return err
 }
 
 // wrapArgs makes faults of the arguments of a command, and of those below it, usage errors.

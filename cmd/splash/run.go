@@ -72,7 +72,7 @@ How fast it went is printed to standard error at the end.`,
 func (r *runFlags) check() error {
 	p := &r.policy
 	switch {
-	case p.Temperature < 0 || p.Temperature > 2:
+	case !(p.Temperature >= 0 && p.Temperature <= 2):
 		return usagef("--temperature is %g; 0 to 2 is possible", p.Temperature)
 	case !(p.TopP > 0 && p.TopP <= 1):
 		return usagef("--top-p is %g; above 0 up to 1 is possible", p.TopP)
@@ -95,11 +95,11 @@ func (r *runFlags) check() error {
 
 func (r *runFlags) run(cmd *cobra.Command, prompt string) error {
 	if prompt == "-" {
-		text, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), 64<<20))
+		text, err := readInput(cmd.Context(), cmd.InOrStdin())
 		if err != nil {
 			return fmt.Errorf("standard input: %w", err)
 		}
-		prompt = strings.TrimSuffix(string(text), "\n")
+		prompt = strings.TrimSuffix(text, "\n")
 	}
 	at, err := r.install(cmd, lineLog(cmd))
 	if err != nil {
@@ -133,6 +133,31 @@ func (r *runFlags) run(cmd *cobra.Command, prompt string) error {
 		return writeJSON(cmd.OutOrStdout(), result)
 	}
 	return result.print(cmd.ErrOrStderr())
+}
+
+// maxInput bounds a prompt of standard input, far beyond what any model's context holds.
+const maxInput = 64 << 20
+
+// readInput reads a prompt to its end, or until ctx ends, which leaves the read waiting behind.
+func readInput(ctx context.Context, in io.Reader) (string, error) {
+	type input struct {
+		text []byte
+		err  error
+	}
+	done := make(chan input, 1)
+	go func() {
+		text, err := io.ReadAll(io.LimitReader(in, maxInput+1))
+		if err == nil && len(text) > maxInput {
+			err = fmt.Errorf("more than %d bytes", maxInput)
+		}
+		done <- input{text, err}
+	}()
+	select {
+	case i := <-done:
+		return string(i.text), i.err
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
 }
 
 // request is the prompt as the engine takes it, and how its answer is read.

@@ -3,6 +3,7 @@
 package check
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -123,18 +124,11 @@ func headers(paths []string, o Options) ([]*gguf.Header, []File, error) {
 	var all []*gguf.Header
 	var files []File
 	for _, path := range paths {
-		f, err := os.Open(path)
+		f, info, err := openFile(path)
 		if err != nil {
 			return nil, nil, err
 		}
 		defer f.Close()
-		info, err := f.Stat()
-		if err != nil {
-			return nil, nil, err
-		}
-		if !info.Mode().IsRegular() {
-			return nil, nil, fmt.Errorf("%s: not a regular file", path)
-		}
 		h, err := gguf.Options{SkipTokenizer: true, HeaderOnly: o.HeaderOnly}.Parse(f, info.Size(), path)
 		if err != nil {
 			return nil, nil, err
@@ -143,6 +137,25 @@ func headers(paths []string, o Options) ([]*gguf.Header, []File, error) {
 		files = append(files, File{filepath.Base(path), info.Size()})
 	}
 	return all, files, nil
+}
+
+// openFile opens a regular file. What is none is not opened: that waits where it is a pipe.
+func openFile(path string) (*os.File, os.FileInfo, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%s: not a regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if info, err = f.Stat(); err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return f, info, nil
 }
 
 func (r *Report) gguf(path string, o Options) error {
@@ -236,7 +249,7 @@ func (r *Report) tower(dir string, config []byte, c *safetensors.Checkpoint, o O
 const maxConfig = 1 << 20
 
 func readConfig(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, _, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 )
@@ -122,7 +123,8 @@ func (p *pool) fail(v any) {
 }
 
 func (p *pool) work(w int) {
-	var done uint64 // the generation seen last
+	debug.SetPanicOnFault(true) // weights are mapped: where their file was cut short, the pass fails and not the process
+	var done uint64             // the generation seen last
 	for idle := 0; ; idle++ {
 		s := p.state.Load()
 		if s&openBit != 0 && s/generation != done {

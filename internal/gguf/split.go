@@ -136,8 +136,12 @@ func FindTarget(path string) ([]string, error) {
 func findParts(path string) ([]string, error) {
 	name, _, parts, ok := ParsePartName(filepath.Base(path))
 	if !ok {
-		if _, err := os.Stat(path); err != nil {
+		info, err := os.Stat(path)
+		if err != nil {
 			return nil, err
+		}
+		if !info.Mode().IsRegular() { // before it is opened, which waits where it is a pipe
+			return nil, fmt.Errorf("%s: not a regular file", path)
 		}
 		return []string{path}, nil
 	}

@@ -33,7 +33,8 @@ func (e *ModelError) Error() string {
 	if strings.HasPrefix(e.Reason, e.File) {
 		return e.Reason
 	}
-	return e.File + ": " + e.Reason
+	// Files of a folder are read by their names in it.
+	return e.File + ": " + strings.TrimPrefix(e.Reason, filepath.Base(e.File)+": ")
 }
 
 func (e *ModelError) Unwrap() error { return e.err }

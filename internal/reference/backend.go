@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"splash/internal/model"
 	"splash/oracle"
@@ -202,14 +204,24 @@ func (b *Backend) parallel(n int, f func(worker, i int)) {
 		return
 	}
 	var wg sync.WaitGroup
+	var failed atomic.Pointer[any] // what a worker panicked with, which the caller is to see
 	for w := range workers {
 		wg.Go(func() {
+			debug.SetPanicOnFault(true) // weights are mapped, and their files may be cut short
+			defer func() {
+				if v := recover(); v != nil {
+					failed.Store(&v)
+				}
+			}()
 			for i := w * n / workers; i < (w+1)*n/workers; i++ {
 				f(w, i)
 			}
 		})
 	}
 	wg.Wait()
+	if v := failed.Load(); v != nil {
+		panic(*v)
+	}
 }
 
 var errNoLane = errors.New("reference: no such lane")

@@ -90,6 +90,9 @@ func Open(paths ...string) (*Checkpoint, error) {
 }
 
 func open(path string) (m mapping, h *Header, err error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // opening a pipe waits
+		return m, nil, fmt.Errorf("%s: not a regular file", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return m, nil, err
@@ -147,6 +150,9 @@ func OpenIndexed(dir string, beside ...string) (*Checkpoint, error) {
 // indexed lists a directory's shards by its index.
 func indexed(dir string) ([]string, error) {
 	path := filepath.Join(dir, "model.safetensors.index.json")
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file", path)
+	}
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return []string{filepath.Join(dir, "model.safetensors")}, nil

@@ -51,6 +51,9 @@ func ReadSnapshot(dir fs.FS, name string) (*Snapshot, error) {
 }
 
 func readFile(dir fs.FS, name string) ([]byte, error) {
+	if info, err := fs.Stat(dir, name); err == nil && !info.Mode().IsRegular() { // opening a pipe waits
+		return nil, errors.New("not a regular file")
+	}
 	f, err := dir.Open(name)
 	if err != nil {
 		return nil, err
