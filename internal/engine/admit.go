@@ -207,6 +207,7 @@ func (e *Engine) start(s *Stream) {
 func (e *Engine) begin(s *Stream) {
 	cached := 0
 	if e.prefixes.limit > 0 {
+		e.prefixes.room = e.memory.room(e.prefixes.limit)
 		cached = e.prefixes.resume(s.lane, s.prompt)
 		if s.chosen == 0 {
 			s.plan(&e.prefixes, cached)

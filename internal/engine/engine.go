@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"splash/internal/model"
+	"splash/internal/prefixstore"
 	"splash/oracle"
 	"splash/planner"
 )
@@ -35,6 +36,9 @@ type Options struct {
 	// Memory bounds that of all lanes and of what is kept of prompts, in bytes; 0 for none. It takes a backend that is a
 	// model.Sizer.
 	Memory int64
+
+	// Store has what memory cannot keep of prompts; nil: none. It takes a backend that is a model.Portable.
+	Store *prefixstore.Store
 
 	Loader      Loader        // nil: the network is never built anew
 	IdleRelease time.Duration // without a request, after which the loader releases the weights; 0: never
@@ -177,6 +181,9 @@ func newEngine(net model.Network, o Options) *Engine {
 func (e *Engine) use(net model.Network, p Proposer) {
 	e.net, e.backend, e.proposer = net, net.Backend(), p
 	e.prefixes.backend = e.backend
+	if b, ok := e.backend.(model.Portable); ok && e.o.Store != nil {
+		e.prefixes.store, e.prefixes.portable, e.prefixes.lasting = e.o.Store, b, e.o.Store.Stats().Persistent
+	}
 	e.memory.use(e.backend, e.o.Memory)
 	e.instance.started = time.Now()
 }
@@ -313,7 +320,11 @@ func (e *Engine) endAll(err error) {
 	e.suspended = nil
 	e.compact()
 	e.abandon()
-	e.guarded(func() error { e.prefixes.clear(); return nil })
+	e.guarded(func() error {
+		e.prefixes.flush()
+		e.prefixes.clear()
+		return nil
+	})
 	e.endWaiting(Cancelled, err)
 }
 

@@ -290,7 +290,7 @@ func (e *Engine) due() (due time.Time) {
 		if e.o.IdleRelease > 0 && e.o.Loader != nil {
 			at(i.idle.Add(e.o.IdleRelease))
 		}
-		if t := e.prefixes.due(); !t.IsZero() {
+		if p, t := e.prefixes.next(); p != nil {
 			at(t)
 		}
 	}
@@ -304,6 +304,7 @@ func (e *Engine) retire() {
 		return
 	}
 	if _, keeps := e.backend.(model.Unloader); !keeps {
+		e.prefixes.stash()
 		e.prefixes.clear()
 		e.publishCache()
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"splash/internal/model"
+	"splash/internal/prefixstore"
 )
 
 // Reuse of prompts (serving.md 7.3). A checkpoint is a lane's states after the first tokens of a prompt; a later prompt that
@@ -16,12 +17,21 @@ const (
 	rollingMargin = 2048 // but not this close to where it resumed or to its replay point
 )
 
+// What is kept is written to a store that stays, where it is long enough to be worth it, so long after it was saved.
+const (
+	writtenTokens = 2048
+	writtenAfter  = 10 * time.Second
+	flushTime     = 6 * time.Second // at the end, for what is not written yet
+)
+
 // A prefix is a checkpoint and the tokens it is of.
 type prefix struct {
 	tokens []int32
 	at     model.Checkpoint
 	bytes  int64
 	used   uint64
+	saved  time.Time
+	stored bool // it is in the store, or cannot be
 }
 
 // prefixes are the checkpoints of an engine. Those used longest ago go first when they take more than the limit.
@@ -32,6 +42,10 @@ type prefixes struct {
 	entries []*prefix
 	bytes   int64
 	tick    uint64
+
+	store    *prefixstore.Store // nil: none
+	portable model.Portable     // the backend, where there is a store
+	lasting  bool               // the store stays
 	CacheStats
 }
 
@@ -41,6 +55,8 @@ type CacheStats struct {
 	Bytes            int64
 	Hits, Misses     int64 // prompts that began with a checkpoint, and that did not
 	Tokens           int64 // tokens that were not read again
+	DiskHits         int64 // of the hits, those that the store had
+	DiskTokens       int64
 	Saves, Evictions int64
 }
 
@@ -69,9 +85,19 @@ func (c *prefixes) junction(prompt []int32) int {
 	return longest / pageTokens * pageTokens
 }
 
-// resume gives a new lane what is kept of the prompt's beginning, and returns how many tokens that is.
+// resume gives a new lane what is kept of the prompt's beginning, in memory or in the store, and returns how many tokens
+// that is.
 func (c *prefixes) resume(lane model.Lane, prompt []int32) int {
 	p := c.longest(prompt)
+	if c.store != nil {
+		if n := c.store.Longest(prompt); n > 0 && (p == nil || n > len(p.tokens)) {
+			if r := c.restore(prompt[:n]); r != nil {
+				p = r
+				c.DiskHits++
+				c.DiskTokens += int64(n)
+			}
+		}
+	}
 	if p == nil || c.backend.Resume(lane, p.at) != nil {
 		c.Misses++
 		return 0
@@ -79,7 +105,50 @@ func (c *prefixes) resume(lane model.Lane, prompt []int32) int {
 	c.Hits++
 	c.Tokens += int64(len(p.tokens))
 	c.touch(p)
+	for c.bytes > c.room && c.evict() {
+	}
 	return len(p.tokens)
+}
+
+// restore reads a checkpoint from the store. It may be more than there is room for, until the lane has it.
+func (c *prefixes) restore(tokens []int32) *prefix {
+	at, bytes, err := c.portable.Import(len(tokens))
+	if err != nil {
+		return nil
+	}
+	if err := c.store.Get(tokens, importing{c.portable, at}); err != nil {
+		c.backend.Drop(at)
+		return nil
+	}
+	p := &prefix{tokens: slices.Clone(tokens), at: at, bytes: bytes + int64(4*len(tokens)), stored: true}
+	c.entries = append(c.entries, p)
+	c.bytes += p.bytes
+	return p
+}
+
+// write puts a checkpoint into the store. What cannot be stored is not, and what goes wrong is the store's to tell.
+func (c *prefixes) write(p *prefix) {
+	if c.store != nil && !p.stored {
+		c.store.Put(p.tokens, exporting{c.portable, p.at})
+		p.stored = true
+	}
+}
+
+// exporting and importing are checkpoints as a store writes and reads them.
+type (
+	exporting struct {
+		model.Portable
+		at model.Checkpoint
+	}
+	importing exporting
+)
+
+func (x exporting) Page(i int, data []byte) error        { return x.ExportPage(data, x.at, i) }
+func (x exporting) State(data []byte) (n int, err error) { return x.ExportState(data, x.at) }
+
+func (x importing) Page(i int, data []byte) error { return x.ImportPage(x.at, i, data) }
+func (x importing) State(data []byte) (n int, err error) {
+	return len(data), x.ImportState(x.at, data)
 }
 
 func (c *prefixes) touch(p *prefix) {
@@ -104,7 +173,7 @@ func (c *prefixes) save(lane model.Lane, tokens []int32) *prefix {
 		c.backend.Drop(at)
 		return nil
 	}
-	p := &prefix{tokens: slices.Clone(tokens), at: at, bytes: bytes}
+	p := &prefix{tokens: slices.Clone(tokens), at: at, bytes: bytes, saved: time.Now()}
 	c.touch(p)
 	c.entries = append(c.entries, p)
 	c.bytes += bytes
@@ -114,12 +183,14 @@ func (c *prefixes) save(lane model.Lane, tokens []int32) *prefix {
 	return p
 }
 
-// evict drops the checkpoint that was used longest ago.
+// evict drops the checkpoint that was used longest ago, into the store where there is one.
 func (c *prefixes) evict() bool {
 	if len(c.entries) == 0 {
 		return false
 	}
-	c.drop(slices.MinFunc(c.entries, func(a, b *prefix) int { return cmp.Compare(a.used, b.used) }))
+	p := slices.MinFunc(c.entries, func(a, b *prefix) int { return cmp.Compare(a.used, b.used) })
+	c.write(p)
+	c.drop(p)
 	c.Evictions++
 	return true
 }
@@ -144,9 +215,50 @@ func (c *prefixes) clear() {
 // forget lets go of what a backend at fault kept.
 func (c *prefixes) forget() { c.entries, c.bytes = nil, 0 }
 
-// writeBehind and due are of checkpoints that are to be written beside being kept.
-func (c *prefixes) writeBehind(now time.Time) {}
-func (c *prefixes) due() time.Time            { return time.Time{} }
+// flush writes what is to last and is not written yet, the longest first, for as long as there is time.
+func (c *prefixes) flush() {
+	if !c.lasting {
+		return
+	}
+	end := time.Now().Add(flushTime)
+	list := slices.Clone(c.entries)
+	slices.SortFunc(list, func(a, b *prefix) int { return len(b.tokens) - len(a.tokens) })
+	for _, p := range list {
+		if len(p.tokens) >= writtenTokens && time.Now().Before(end) {
+			c.write(p)
+		}
+	}
+}
+
+// stash writes everything, before the backend that has it goes.
+func (c *prefixes) stash() {
+	for _, p := range c.entries {
+		c.write(p)
+	}
+}
+
+// next is the checkpoint that is to be written first, beside being kept, and when.
+func (c *prefixes) next() (first *prefix, at time.Time) {
+	if !c.lasting {
+		return nil, at
+	}
+	for _, p := range c.entries {
+		if !p.stored && len(p.tokens) >= writtenTokens && (first == nil || p.saved.Before(first.saved)) {
+			first = p
+		}
+	}
+	if first != nil {
+		at = first.saved.Add(writtenAfter)
+	}
+	return first, at
+}
+
+// writeBehind writes a checkpoint whose time has come.
+func (c *prefixes) writeBehind(now time.Time) {
+	if p, at := c.next(); p != nil && !now.Before(at) {
+		c.write(p)
+	}
+}
 
 func (c *prefixes) stats() CacheStats {
 	s := c.CacheStats

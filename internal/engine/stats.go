@@ -3,6 +3,8 @@ package engine
 import (
 	"slices"
 	"time"
+
+	"splash/internal/prefixstore"
 )
 
 // A Stats is what an engine has done, and what it does now.
@@ -17,6 +19,7 @@ type Stats struct {
 	Memory    MemoryStats
 	Health    Health
 	Cache     CacheStats
+	Disk      *prefixstore.Stats // nil: there is no store
 }
 
 // Figures are what the passes of an engine came to.
@@ -65,6 +68,10 @@ func (e *Engine) Stats() Stats {
 		Requests: e.stats.requests.Load(), Passes: e.stats.passes.Load(),
 		PromptTokens: e.stats.prompt.Load(), OutputTokens: e.stats.output.Load(), Failures: e.stats.failures.Load(),
 		Figures: e.published.Figures, Memory: e.published.memory, Health: e.health, Cache: e.stats.cacheStats(),
+	}
+	if e.o.Store != nil {
+		disk := e.o.Store.Stats()
+		s.Disk = &disk
 	}
 	for _, l := range e.live {
 		switch l.phaseNow() {
