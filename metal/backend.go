@@ -66,11 +66,11 @@ type buffer struct {
 
 // kernelSet are the kernels that take no format.
 type kernelSet struct {
-	rmsnorm, gatedNorm, copyRows, projectF32, gatherF32, prepare, attention, conv, gdn, hadamard *Kernel
-	route, group, combine, addGated                                                              *Kernel
-	expand, groupedNorm, mix, write, mean                                                        *Kernel
-	ngramGate, ngramConv                                                                         *Kernel
-	indexPrepare, indexPool, indexScore, indexSelect                                             *Kernel
+	rmsnorm, gatedNorm, copyRows, projectF32, projectSum, gatherF32, prepare, attention, conv, gdn, hadamard *Kernel
+	route, group, combine, addGated                                                                          *Kernel
+	expand, groupedNorm, mix, write, mean                                                                    *Kernel
+	ngramGate, ngramConv                                                                                     *Kernel
+	indexPrepare, indexPool, indexScore, indexSelect                                                         *Kernel
 }
 
 // Options are the choices of a backend.
@@ -125,7 +125,7 @@ func (b *Backend) open(images *planner.Images) error {
 	suffix := map[int]string{1: "_int8", 2: "", 4: "_f32"}[b.kvBytes]
 	k := &b.kernels
 	for name, k := range map[string]**Kernel{
-		"rmsnorm": &k.rmsnorm, "gated_norm": &k.gatedNorm, "copy_rows": &k.copyRows, "project_f32": &k.projectF32,
+		"rmsnorm": &k.rmsnorm, "gated_norm": &k.gatedNorm, "copy_rows": &k.copyRows, "project_f32": &k.projectF32, "project_sum": &k.projectSum,
 		"gather_f32": &k.gatherF32, "attention_prepare" + suffix: &k.prepare, "attention" + suffix: &k.attention,
 		"conv": &k.conv, "gdn": &k.gdn, "hadamard": &k.hadamard,
 		"moe_route": &k.route, "moe_group": &k.group, "moe_combine": &k.combine, "add_gated": &k.addGated,

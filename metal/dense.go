@@ -89,7 +89,17 @@ func (b *Backend) multiply(dst, x binding, m *matrix, n int, epilogue cUint) {
 		k = m.large
 	}
 	b.traffic.Weights += int64(g.y) * m.bytes
-	add(&b.commands, k, g, p, x, m.planes.plane0, m.planes.plane1, m.planes.meta, dst)
+	split := columnParts(int(p.cols))
+	if wide || split == 1 || g.x*g.y >= splitBelow {
+		add(&b.commands, k, g, p, x, m.planes.plane0, m.planes.plane1, m.planes.meta, dst)
+		return
+	}
+	p.split, g.z = 1, split
+	sums := b.scratchOf(scratchParts, split*n*int(p.outputs))
+	b.traffic.Activations += 2 * 4 * int64(split*n) * int64(p.outputs) // scratch
+	add(&b.commands, k, g, p, x, m.planes.plane0, m.planes.plane1, m.planes.meta, sums)
+	add(&b.commands, b.kernels.projectSum, sumGrid(int(p.outputs), n),
+		sumParams{rows: p.rows, outputs: p.outputs, parts: cUint(split), epilogue: epilogue}, sums, dst)
 }
 
 // Attention stores the keys and values of the rows and attends.

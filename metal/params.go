@@ -28,6 +28,7 @@ type (
 	normParams       = C.NormParams
 	gatedNormParams  = C.GatedNormParams
 	projectParams    = C.ProjectParams
+	sumParams        = C.SumParams
 	gatherParams     = C.GatherParams
 	copyParams       = C.CopyParams
 	prepareParams    = C.PrepareParams
@@ -88,6 +89,7 @@ const (
 	draftProposals = C.proposals
 	draftDraws     = C.draws
 
+	partCols         = C.partCols
 	epilogueStore    = C.EpilogueStore
 	epilogueAdd      = C.EpilogueAdd
 	epilogueSiLU     = C.EpilogueSiLU

@@ -5,6 +5,7 @@ package metal
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"splash/dequant"
@@ -74,7 +75,7 @@ type projectCase struct {
 	order                *planner.HeadOrder
 }
 
-// TestProject holds the projections of every format, in tiles of 8 and 32 rows, to the oracle on dequant's values. The
+// TestProject holds the projections of every format, in tiles of 8 and 64 rows, to the oracle on dequant's values. The
 // bound is that of a sum of K products in any order, (K+2) u sum |w||x|, and of the epilogue.
 func TestProject(t *testing.T) {
 	const rows, cols = 128, 256
@@ -89,7 +90,7 @@ func TestProject(t *testing.T) {
 			c.first, c.outputs = 68, 52
 		}
 		testProject(b, memory, image.Tensor(f.Name), all[f.Name], c, &narrow)
-		testProject(b, memory, image.Tensor(f.Name), all[f.Name], projectCase{rows: 9 + 5*i%30, outputs: 64}, &wide)
+		testProject(b, memory, image.Tensor(f.Name), all[f.Name], projectCase{rows: 9 + 11*i%70, outputs: 64}, &wide)
 	}
 	narrow.report(t, "project")
 	wide.report(t, "project, wide")
@@ -115,6 +116,40 @@ func TestProjectShapes(t *testing.T) {
 		testProject(b, memory, image.Tensor(name), all[name], c, &r)
 	}
 	r.report(t, "project, shapes")
+}
+
+// TestProjectSplit holds sums of several parts to the oracle, and sees that they are the same bits in one threadgroup, in one a
+// part, and in the wide tile.
+func TestProjectSplit(t *testing.T) {
+	b := newBench(t)
+	rng := rand.New(rand.NewPCG(3, 5))
+	const cols, outputs = 2*partCols + 64, 60
+	m := randomMatrix(rng, dequant.Q8_0, 64, cols)
+	image := planes(t, map[string]dequant.Matrix{"q80": m})
+	pl := planesOf(b.wrap(image.Data), image.Tensor("q80"))
+	var r ratio
+	for epilogue := range 4 {
+		rows := 3 + 8*epilogue
+		x, before := normals(rng, rows*cols), normals(rng, rows*outputs)
+		p := projectParams{rows: cUint(rows), cols: cols, outputs: outputs, epilogue: cUint(epilogue)}
+		in, whole, wide, split := filled(b, x), filled(b, before), filled(b, before), filled(b, before)
+		sums := empty[float32](b, columnParts(cols)*rows*outputs)
+		narrow, _ := projectGrid(1, outputs)
+		narrow.y = (rows + 7) / 8
+		add(&b.commands, b.kernel("project_q80"), narrow, p, in.from(0), pl.plane0, pl.plane1, pl.meta, whole.from(0))
+		g, _ := projectGrid(64, outputs)
+		add(&b.commands, b.kernel("project_wide_q80"), g, p, in.from(0), pl.plane0, pl.plane1, pl.meta, wide.from(0))
+		p.split, narrow.z = 1, columnParts(cols)
+		add(&b.commands, b.kernel("project_q80"), narrow, p, in.from(0), pl.plane0, pl.plane1, pl.meta, sums.from(0))
+		add(&b.commands, b.kernel("project_sum"), sumGrid(outputs, rows),
+			sumParams{rows: cUint(rows), outputs: outputs, parts: cUint(columnParts(cols)), epilogue: cUint(epilogue)}, sums.from(0), split.from(0))
+		b.run()
+		checkProject(&r, "project, split", view[float32](split), before, x, m, projectCase{rows: rows, outputs: outputs, epilogue: epilogue})
+		if !slices.Equal(view[float32](whole), view[float32](split)) || !slices.Equal(view[float32](whole), view[float32](wide)) {
+			t.Errorf("epilogue %d: split, whole and wide sums differ", epilogue)
+		}
+	}
+	r.report(t, "project, split")
 }
 
 func testProject(b *bench, memory *Buffer, t *planner.ImageTensor, m dequant.Matrix, c projectCase, r *ratio) {

@@ -79,6 +79,7 @@ const (
 	scratchConv
 	scratchScores
 	scratchBlocks
+	scratchParts
 	scratchKinds
 )
 

@@ -116,7 +116,7 @@ kernel void experts(device const float *x [[buffer(0)]], device const uchar *pla
 			inputs[(c / 32 * 32 + slotOf(c)) * expertRows + row] = v;
 		}
 		threadgroup_barrier(mem_flags::mem_threadgroup);
-		multiplyBlock<F, 1>(sums, inputs, plane0, plane1, meta, n, p.cols / 32, from, span, pair);
+		multiplyBlock<F, 1>(sums, inputs, plane0, plane1, meta, n, p.cols / 32, from, span, pair, 1);
 	}
 	if (out0 + r >= p.outputs) return;
 	for (uint i = 0; i < 2; i++) {

@@ -20,11 +20,12 @@ inline uint matrixRow(uint lane) { return (lane / 4 & 4) + lane / 2 % 4; }
 inline uint matrixPair(uint lane) { return (lane / 8 & 1) * 2 + lane % 2; }
 
 // Adds to sums the products of span columns, from column `from` on, of 8 rows of planes and of 8 Tiles rows of inputs, which
-// stand in threadgroup memory as [slot][row]. n is the lane's row of the planes, of so many groups of 32 columns.
+// stand in threadgroup memory as [slot][row]; of the tiles of 8 rows the first `live` hold any. n is the lane's row of the
+// planes, of so many groups of 32 columns.
 template <class F, uint Tiles>
 inline void multiplyBlock(thread simdgroup_float8x8 *sums, threadgroup const float *inputs, device const uchar *plane0,
                           device const uchar *plane1, device const uchar *meta, uint n, uint groups, uint from, uint span,
-                          uint pair) {
+                          uint pair, uint live) {
 	const uint rows = 8 * Tiles, units = groups / F::groups;
 	for (uint g = from / 32; g < (from + span) / 32; g++) {
 		const ulong at = unitAt(n, g, groups);
@@ -36,6 +37,7 @@ inline void multiplyBlock(thread simdgroup_float8x8 *sums, threadgroup const flo
 			weights.thread_elements()[0] = w.x;
 			weights.thread_elements()[1] = w.y;
 			for (uint t = 0; t < Tiles; t++) {
+				if (t >= live) break;
 				simdgroup_load(in, inputs + (g * 32 - from + 8 * c) * rows + 8 * t, rows);
 				simdgroup_multiply_accumulate(sums[t], weights, in, sums[t]);
 			}

@@ -8,42 +8,69 @@ inline uint inputOf(constant ProjectParams &p, uint c) {
 	return (h % p.keyHeads * p.perKey + h / p.keyHeads) * p.head + c % p.head;
 }
 
-// W x for 8 Tiles rows of x a threadgroup and 64 outputs, 8 a SIMD-group. A lane decodes two weights of each 8x8 matrix
+// Adds the sum of a part to those before it, and begins another.
+inline void addPart(thread simdgroup_float8x8 &total, thread simdgroup_float8x8 &sum) {
+	for (uint i = 0; i < 2; i++) {
+		total.thread_elements()[i] += sum.thread_elements()[i];
+		sum.thread_elements()[i] = 0;
+	}
+}
+
+// W x for up to 8 Tiles rows of x a threadgroup and 64 outputs, 8 a SIMD-group. A lane decodes two weights of each 8x8 matrix
 // right into its elements: the pair of a chunk is what it holds. Inputs stand in chunk order, F32; products and sums are
-// F32. Grid: outputs / 64, rows / (8 Tiles), rounded up. Threads: 256. Threadgroup memory: 4096 Tiles bytes
-// (oracle/matrix.go).
+// F32. Grid: outputs / 64, rows / (8 Tiles), rounded up, and where the sums are split their parts. Threads: 256. Threadgroup
+// memory: 32 Tiles bytes a column of a block (oracle/matrix.go).
 template <class F, uint Tiles>
 kernel void project(device const float *x [[buffer(0)]], device const uchar *plane0 [[buffer(1)]],
                     device const uchar *plane1 [[buffer(2)]], device const uchar *meta [[buffer(3)]],
                     device float *dst [[buffer(4)]], constant ProjectParams &p [[buffer(5)]], THREADS) {
 	threadgroup float *inputs = (threadgroup float *)shared; // [slot][row]
 	const uint rows = 8 * Tiles, row0 = group.y * rows, out0 = group.x * tileRows + simd * 8;
-	const uint r = matrixRow(lane), pair = matrixPair(lane);
+	const uint r = matrixRow(lane), pair = matrixPair(lane), live = (min(p.rows - row0, rows) + 7) / 8;
 	// An output past the last repeats the last; it is not stored.
 	const uint n = p.first + min(out0 + r, p.outputs - 1);
-	const uint groups = p.cols / 32;
-	simdgroup_float8x8 sums[Tiles];
-	for (uint t = 0; t < Tiles; t++) sums[t] = simdgroup_float8x8(0);
-	for (uint from = 0; from < p.cols; from += blockCols) {
-		const uint span = min(blockCols, p.cols - from);
+	const uint groups = p.cols / 32, block = Tiles > 4 ? blockCols / 2 : blockCols;
+	const uint begin = p.split != 0 ? group.z * partCols : 0, end = p.split != 0 ? min(begin + partCols, p.cols) : p.cols;
+	simdgroup_float8x8 sums[Tiles], totals[Tiles];
+	for (uint t = 0; t < Tiles; t++) {
+		sums[t] = simdgroup_float8x8(0);
+		totals[t] = simdgroup_float8x8(0);
+	}
+	for (uint from = begin; from < end; from += block) {
+		if (from % partCols == 0 && from != begin)
+			for (uint t = 0; t < Tiles; t++) addPart(totals[t], sums[t]);
+		const uint span = min(block, end - from);
 		threadgroup_barrier(mem_flags::mem_threadgroup);
-		for (uint i = index; i < span * rows; i += projectThreads) {
+		for (uint i = index; i < span * 8 * live; i += projectThreads) {
 			uint row = i / span, c = i % span;
 			float v = row0 + row < p.rows ? x[ulong(row0 + row) * p.cols + inputOf(p, from + c)] : 0.0f;
 			inputs[(c / 32 * 32 + slotOf(c)) * rows + row] = v;
 		}
 		threadgroup_barrier(mem_flags::mem_threadgroup);
-		multiplyBlock<F, Tiles>(sums, inputs, plane0, plane1, meta, n, groups, from, span, pair);
+		multiplyBlock<F, Tiles>(sums, inputs, plane0, plane1, meta, n, groups, from, span, pair, live);
 	}
 	if (out0 + r >= p.outputs) return;
 	for (uint t = 0; t < Tiles; t++) {
+		addPart(totals[t], sums[t]);
 		for (uint i = 0; i < 2; i++) {
 			uint row = row0 + 8 * t + 2 * pair + i;
 			if (row >= p.rows) continue;
-			conclude(dst + ulong(row) * p.outputs + out0 + r, sums[t].thread_elements()[i], p.epilogue);
+			const uint epilogue = p.split != 0 ? EpilogueStore : p.epilogue;
+			conclude(dst + ulong(group.z * p.rows + row) * p.outputs + out0 + r, totals[t].thread_elements()[i], epilogue);
 		}
 	}
 }
+
+// The sums of split projections, part after part. Grid: outputs / 256 rounded up, rows. Threads: 256.
+kernel void project_sum(device const float *parts [[buffer(0)]], device float *dst [[buffer(1)]],
+                        constant SumParams &p [[buffer(2)]], THREADS) {
+	const uint n = group.x * 256 + index;
+	if (n >= p.outputs) return;
+	float sum = 0;
+	for (uint i = 0; i < p.parts; i++) sum += parts[ulong(i * p.rows + group.y) * p.outputs + n];
+	conclude(dst + ulong(group.y) * p.outputs + n, sum, p.epilogue);
+}
+KERNEL(project_sum);
 
 // Rows of a matrix by number: dst row i is row numbers[i], decoded. One SIMD-group a group of 32 weights. Grid: cols / 256
 // rounded up, rows. Threads: 256.
@@ -64,7 +91,7 @@ kernel void gather(device const uchar *plane0 [[buffer(0)]], device const uchar 
 
 #define SPLASH_INSTANCES(suffix, F)                                                                                    \
 	INSTANCE(project_##suffix, project<F, 1>);                                                                         \
-	INSTANCE(project_wide_##suffix, project<F, 4>);                                                                    \
+	INSTANCE(project_wide_##suffix, project<F, 8>);                                                                    \
 	INSTANCE(gather_##suffix, gather<F>);
 SPLASH_FORMATS(SPLASH_INSTANCES)
 
