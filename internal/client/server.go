@@ -30,7 +30,10 @@ var ErrNotReady = errors.New("No ready Splash server")
 // Probe asks the server on a port of this machine what it serves. The key may be empty. The error wraps ErrNotReady where
 // nobody answers.
 func Probe(ctx context.Context, port int, key string) (*Server, error) {
-	const patience = 2 * time.Second
+	return probe(ctx, port, key, 2*time.Second)
+}
+
+func probe(ctx context.Context, port int, key string, patience time.Duration) (*Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	s := &Server{URL: fmt.Sprintf("http://127.0.0.1:%d", port), Port: port}

@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -376,6 +377,37 @@ func TestResponseCallStream(t *testing.T) {
 	}
 }
 
+// streamUntil posts a request, calls then when what has come of the stream holds the mark so often, and returns all of it.
+func (f *fixture) streamUntil(body, mark string, times int, then func()) string {
+	f.Helper()
+	r, err := http.NewRequestWithContext(f.Context(), http.MethodPost, f.url+resp, strings.NewReader(body))
+	if err != nil {
+		f.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer res.Body.Close()
+	var text strings.Builder
+	buffer := make([]byte, 1024)
+	for called := false; ; {
+		n, err := res.Body.Read(buffer)
+		text.Write(buffer[:n])
+		if !called && strings.Count(text.String(), mark) >= times {
+			called = true
+			then()
+		}
+		switch {
+		case err == io.EOF && called:
+			return text.String()
+		case err != nil:
+			f.Fatalf("%v after %s", err, text.String())
+		}
+	}
+}
+
 // TestResponseSilence: before there is output a stream lives by events, afterwards by comments.
 func TestResponseSilence(t *testing.T) {
 	f := serveModel(t, Options{silence: 20 * time.Millisecond, Queue: 8}, nil)
@@ -383,9 +415,12 @@ func TestResponseSilence(t *testing.T) {
 	busy := make(chan reply, 1)
 	go func() { busy <- f.post(cc, chatBody("")) }() // while its pass lasts, no other request starts
 	waitFor(t, "the lane", func() bool { return f.script.open() == 1 })
-	time.AfterFunc(150*time.Millisecond, release)
-	events := f.stream(resp, respBody(`"stream":true,"return_progress":true`))
+	text := f.streamUntil(respBody(`"stream":true,"return_progress":true`), "event: response.in_progress\n", 3, release)
 	<-busy
+	events, _, err := parseEvents(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
 	names := responseEvents(t, events)
 	if names[0] != "response.created" || names[1] != "response.in_progress" || names[2] != "response.in_progress" || names[len(names)-1] != "response.completed" {
 		t.Errorf("row 57: %v", names)
@@ -402,27 +437,31 @@ func TestResponseSilence(t *testing.T) {
 	if told == 0 {
 		t.Error("row 56: no progress")
 	}
-	// A pause within the output.
-	f.says("one two three four five six")
-	gate := make(chan struct{}, 3)
-	for range 3 {
-		gate <- struct{}{}
-	}
+	// A pause within the output: passes happen until there is some of it, and then not until there is a comment.
+	f.says("one two three four five six seven eight nine ten")
+	gate := make(chan struct{})
 	f.script.mu.Lock()
 	f.script.gate = gate
 	f.script.mu.Unlock()
-	time.AfterFunc(150*time.Millisecond, func() {
+	go func() {
+		for range 6 {
+			gate <- struct{}{}
+		}
+	}()
+	text = f.streamUntil(respBody(`"stream":true`), ": splash-keepalive\n\n", 1, func() {
 		f.script.mu.Lock()
 		f.script.gate = nil
 		f.script.mu.Unlock()
 		close(gate)
 	})
-	r := f.post(resp, respBody(`"stream":true`))
-	events, comments, err := parseEvents(strings.NewReader(r.body))
-	if err != nil || comments == 0 {
-		t.Errorf("row 57: %d comments, %v: %s", comments, err, r.body)
+	if events, _, err = parseEvents(strings.NewReader(text)); err != nil {
+		t.Fatal(err)
 	}
 	responseEvents(t, events)
+	checkResponseStream(t, events)
+	if i := strings.Index(text, ": splash-keepalive"); !strings.Contains(text[:i], "response.output_text.delta") {
+		t.Errorf("row 57: a comment before there is output: %s", text)
+	}
 }
 
 // TestResponseFaults: a stream that has begun ends with response.failed, and nothing of it is kept.
@@ -433,16 +472,15 @@ func TestResponseFaults(t *testing.T) {
 		f.script.fault = fault
 		f.script.mu.Unlock()
 	}
-	f.says("answer and more")
-	defer slowly(f)()
-	passes := 0
-	set(func() error {
-		if passes++; passes > 2 {
-			return fmt.Errorf("a device is lost")
-		}
-		return nil
-	})
-	events := f.stream(resp, respBody(`"stream":true`))
+	lost := func() error { return fmt.Errorf("a device is lost") }
+	f.says(strings.Repeat("word ", 2000))
+	release := slowly(f)
+	text := f.streamUntil(respBody(`"stream":true`), "response.output_text.delta", 1, func() { set(lost) })
+	release()
+	events, _, err := parseEvents(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
 	responseEvents(t, events)
 	last := events[len(events)-1]
 	if last.name != "response.failed" || field(t, last.data, "response", "status") != "failed" || field(t, last.data, "response", "error", "code") != codeInternal ||
@@ -452,7 +490,6 @@ func TestResponseFaults(t *testing.T) {
 	if n, _ := f.server.responses.use(); n != 0 {
 		t.Errorf("%d failed responses kept", n)
 	}
-	passes = 2
 	c := check{row: 59, path: resp, body: respBody(""), status: 500, has: []string{`"code":"internal_server_error"`, "Content-Type: application/json"}, hasNot: []string{"device"}}
 	c.run(f)
 	set(nil)
@@ -479,7 +516,7 @@ func TestResponseInvalidOutput(t *testing.T) {
 // TestResponseGone: a client that goes frees its lane, and nothing is kept.
 func TestResponseGone(t *testing.T) {
 	f := serve(t, Options{})
-	f.says(strings.Repeat("word ", 500))
+	f.says(strings.Repeat("word ", 2000))
 	c, err := net.Dial("tcp", f.address)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -329,9 +330,9 @@ func (w *responseWriter) keep(t *turn) (*ojson.Object, []byte) {
 		return r, text
 	}
 	store := &w.x.s.responses
-	stored := &storedResponse{id: w.g.id, response: text}
-	var err error
-	stored.history, err = w.history(store.limit())
+	history, err := w.history(store.limit())
+	// Copies take no more memory than is counted.
+	stored := &storedResponse{id: w.g.id, response: bytes.Clone(text), history: bytes.Clone(history)}
 	if err == nil && store.fits(stored) {
 		store.put(stored)
 		return r, text
