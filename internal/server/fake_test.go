@@ -203,6 +203,9 @@ func serveModel(t *testing.T, o Options, change func(m *Model, e *engine.Options
 		ID: fakeID, Tokenizer: f.tok, Format: chat.QWEN, Templates: templates, Stop: []int32{fakeEOS}, Context: fakeContext,
 		Lanes: 4, Backend: "script", Rows: "all", NoVision: "the model has no vision tower",
 	}
+	if o.silence == 0 {
+		o.silence = time.Minute // so that a slow machine is not taken for a silent model
+	}
 	if o.Queue == 0 {
 		o.Queue = 4
 	}
@@ -326,6 +329,31 @@ func (f *fixture) do(method, path, body string, header map[string]string) reply 
 func (f *fixture) post(path, body string) reply {
 	f.Helper()
 	return f.do(http.MethodPost, path, body, nil)
+}
+
+// postUntil posts, and calls then once the response's body has held marker n times.
+func (f *fixture) postUntil(path, body string, n int, marker string, then func()) reply {
+	f.Helper()
+	res, err := http.Post(f.url+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer res.Body.Close()
+	var got []byte
+	for buffer := make([]byte, 4096); ; {
+		read, err := res.Body.Read(buffer)
+		got = append(got, buffer[:read]...)
+		if n > 0 && bytes.Count(got, []byte(marker)) >= n {
+			n = 0
+			then()
+		}
+		if err == io.EOF {
+			return reply{res.StatusCode, res.Header, string(got)}
+		}
+		if err != nil {
+			f.Fatalf("%s: %v", path, err)
+		}
+	}
 }
 
 // raw sends bytes as they are, and reads what comes until the server closes.
