@@ -28,3 +28,10 @@ func TestProjectParts(t *testing.T) {
 		}
 	})
 }
+
+// TestDeltaRuleChunked steps states of segments that are long enough for chunks, and short ones beside them.
+func TestDeltaRuleChunked(t *testing.T) {
+	for _, b := range chunkedBackends() {
+		t.Run(b.name, func(t *testing.T) { testDeltaRule(t, b, [2]int{1, 2}, 30, 3, 41) })
+	}
+}

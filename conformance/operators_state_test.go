@@ -47,44 +47,54 @@ func TestConvolution(t *testing.T) {
 func TestDeltaRule(t *testing.T) {
 	eachOperatorBackend(t, func(t *testing.T, b operatorBackend) {
 		for _, heads := range [][2]int{{2, 2}, {2, 6}} {
-			const d, rows = 128, 20
-			l := planner.GDNLayout{KeyHeads: heads[0], ValueHeads: heads[1], HeadDim: d, Kernel: 4}
-			p := newPair(t, b, rows, planner.Layout{GDN: l})
-			width := (2*l.KeyHeads + l.ValueHeads) * d
-			qkv, beta, alpha := p.normals(rows*width), p.normals(rows*l.ValueHeads), p.normals(rows*l.ValueHeads)
-			decays, biases := p.normals(l.ValueHeads), p.normals(l.ValueHeads)
-			for i := range decays {
-				decays[i] = -float32(math.Abs(float64(decays[i]))) / 8
-			}
-			x, y, z := p.input(qkv, width), p.input(beta, l.ValueHeads), p.input(alpha, l.ValueHeads)
-			out := p.buffer(l.ValueHeads * d)
-			g := &model.GDN{Layout: &l, Decay: p.vector(decays), Bias: p.vector(biases)}
-			p.each(func(b model.Backend) { g.State = b.GDNState(l.ValueHeads, d, d) })
-			p.pass([]int{13, 7}, func(b model.Backend) {
-				x.set(b)
-				y.set(b)
-				z.set(b)
-				b.GDN(out, x.buffer, y.buffer, z.buffer, g)
-			})
-			bounds := make([][]float64, rows)
-			for h := range l.ValueHeads {
-				var s *deltaBound
-				for row := range rows {
-					if row == 0 || row == 13 {
-						s = newDeltaBound(d)
-					}
-					in := widened(qkv[row*width : (row+1)*width])
-					key := h / (l.ValueHeads / l.KeyHeads) * d
-					decay := oracle.GDNDecay(float64(alpha[row*l.ValueHeads+h]), float64(biases[h]), float64(decays[h]))
-					bound := s.step(in[key:key+d], in[l.KeyHeads*d+key:][:d], in[2*l.KeyHeads*d+h*d:][:d],
-						oracle.GDNBeta(float64(beta[row*l.ValueHeads+h])), decay)
-					bounds[row] = append(bounds[row], bound...)
-				}
-			}
-			p.compare(out, fmt.Sprint(heads), func(row, i int) float64 { return bounds[row][i] })
-			p.report(b, "delta rule")
+			testDeltaRule(t, b, heads, 13, 7)
 		}
 	})
+}
+
+// testDeltaRule steps a state a segment.
+func testDeltaRule(t *testing.T, b operatorBackend, heads [2]int, segments ...int) {
+	const d = 128
+	rows, starts := 0, make(map[int]bool)
+	for _, n := range segments {
+		starts[rows] = true
+		rows += n
+	}
+	l := planner.GDNLayout{KeyHeads: heads[0], ValueHeads: heads[1], HeadDim: d, Kernel: 4}
+	p := newPair(t, b, rows, planner.Layout{GDN: l})
+	width := (2*l.KeyHeads + l.ValueHeads) * d
+	qkv, beta, alpha := p.normals(rows*width), p.normals(rows*l.ValueHeads), p.normals(rows*l.ValueHeads)
+	decays, biases := p.normals(l.ValueHeads), p.normals(l.ValueHeads)
+	for i := range decays {
+		decays[i] = -float32(math.Abs(float64(decays[i]))) / 8
+	}
+	x, y, z := p.input(qkv, width), p.input(beta, l.ValueHeads), p.input(alpha, l.ValueHeads)
+	out := p.buffer(l.ValueHeads * d)
+	g := &model.GDN{Layout: &l, Decay: p.vector(decays), Bias: p.vector(biases)}
+	p.each(func(b model.Backend) { g.State = b.GDNState(l.ValueHeads, d, d) })
+	p.pass(segments, func(b model.Backend) {
+		x.set(b)
+		y.set(b)
+		z.set(b)
+		b.GDN(out, x.buffer, y.buffer, z.buffer, g)
+	})
+	bounds := make([][]float64, rows)
+	for h := range l.ValueHeads {
+		var s *deltaBound
+		for row := range rows {
+			if starts[row] {
+				s = newDeltaBound(d)
+			}
+			in := widened(qkv[row*width : (row+1)*width])
+			key := h / (l.ValueHeads / l.KeyHeads) * d
+			decay := oracle.GDNDecay(float64(alpha[row*l.ValueHeads+h]), float64(biases[h]), float64(decays[h]))
+			bound := s.step(in[key:key+d], in[l.KeyHeads*d+key:][:d], in[2*l.KeyHeads*d+h*d:][:d],
+				oracle.GDNBeta(float64(beta[row*l.ValueHeads+h])), decay)
+			bounds[row] = append(bounds[row], bound...)
+		}
+	}
+	p.compare(out, fmt.Sprint(heads), func(row, i int) float64 { return bounds[row][i] })
+	p.report(b, "delta rule")
 }
 
 // A deltaBound follows a state of the delta rule in float64, beside a bound of the error of each of its elements.

@@ -18,6 +18,7 @@ type Backend struct {
 	layout  *planner.Layout
 	maxRows int
 	kvBytes int // of an element of the keys and values
+	chunked bool
 	kernels kernelSet
 
 	images   []image
@@ -66,11 +67,11 @@ type buffer struct {
 
 // kernelSet are the kernels that take no format.
 type kernelSet struct {
-	rmsnorm, gatedNorm, copyRows, projectF32, projectSum, gatherF32, prepare, attention, conv, gdn, hadamard *Kernel
-	route, group, combine, addGated                                                                          *Kernel
-	expand, groupedNorm, mix, write, mean                                                                    *Kernel
-	ngramGate, ngramConv                                                                                     *Kernel
-	indexPrepare, indexPool, indexScore, indexSelect                                                         *Kernel
+	rmsnorm, gatedNorm, copyRows, projectF32, projectSum, gatherF32, prepare, attention, conv, gdn, gdnChunk, hadamard *Kernel
+	route, group, combine, addGated                                                                                    *Kernel
+	expand, groupedNorm, mix, write, mean                                                                              *Kernel
+	ngramGate, ngramConv                                                                                               *Kernel
+	indexPrepare, indexPool, indexScore, indexSelect                                                                   *Kernel
 }
 
 // Options are the choices of a backend.
@@ -78,6 +79,10 @@ type Options struct {
 	MaxRows int  // of a pass
 	WideKV  bool // keys and values are F32 instead of BF16
 	Int8KV  bool // keys and values are codes of 8 bits, with a scale for each token and head
+
+	// ChunkedGDN takes long segments of recurrent layers a chunk of rows at a time. A row's numbers then depend, in their last bits,
+	// on how its lane's rows are cut into passes.
+	ChunkedGDN bool
 }
 
 // New returns a backend for a target. The images are those of [PlanImages] and stay open until Close; without them, or for a
@@ -86,7 +91,7 @@ func New(d *Device, p *planner.Plan, images *planner.Images, o Options) (*Backen
 	if err := check(&p.Layout); err != nil {
 		return nil, err
 	}
-	b := &Backend{device: d, layout: &p.Layout, maxRows: o.MaxRows, kvBytes: 2, signs: make(map[string]*Buffer)}
+	b := &Backend{device: d, layout: &p.Layout, maxRows: o.MaxRows, kvBytes: 2, chunked: o.ChunkedGDN, signs: make(map[string]*Buffer)}
 	switch {
 	case o.WideKV:
 		b.kvBytes = 4
@@ -127,7 +132,7 @@ func (b *Backend) open(images *planner.Images) error {
 	for name, k := range map[string]**Kernel{
 		"rmsnorm": &k.rmsnorm, "gated_norm": &k.gatedNorm, "copy_rows": &k.copyRows, "project_f32": &k.projectF32, "project_sum": &k.projectSum,
 		"gather_f32": &k.gatherF32, "attention_prepare" + suffix: &k.prepare, "attention" + suffix: &k.attention,
-		"conv": &k.conv, "gdn": &k.gdn, "hadamard": &k.hadamard,
+		"conv": &k.conv, "gdn": &k.gdn, "gdn_chunk": &k.gdnChunk, "hadamard": &k.hadamard,
 		"moe_route": &k.route, "moe_group": &k.group, "moe_combine": &k.combine, "add_gated": &k.addGated,
 		"expand": &k.expand, "grouped_norm": &k.groupedNorm, "hyper_mix": &k.mix, "hyper_write": &k.write, "stream_mean": &k.mean,
 		"ngram_gate": &k.ngramGate, "ngram_conv": &k.ngramConv,

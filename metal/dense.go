@@ -159,9 +159,16 @@ func (b *Backend) GDN(dst, qkv, beta, alpha model.Buffer, g *model.GDN) {
 	p := gdnParams{
 		keyHeads: cUint(g.Layout.KeyHeads), valueHeads: cUint(g.Layout.ValueHeads), epsilon: cFloat(b.layout.Epsilon),
 	}
-	add(&b.commands, b.kernels.gdn, gdnGrid(g.Layout.ValueHeads, len(b.segments)), p, b.at(qkv), b.at(beta), b.at(alpha),
-		b.vectors[g.Decay].from(0), b.vectors[g.Bias].from(0), b.segmentBuffer.from(0), s.buffers[0].from(0), s.buffers[1].from(0),
-		b.at(dst))
+	heads := g.Layout.ValueHeads
+	run := func(k *Kernel, grid grid) {
+		add(&b.commands, k, grid, p, b.at(qkv), b.at(beta), b.at(alpha), b.vectors[g.Decay].from(0), b.vectors[g.Bias].from(0),
+			b.segmentBuffer.from(0), s.buffers[0].from(0), s.buffers[1].from(0), b.at(dst))
+	}
+	if b.chunked && b.longest() >= gdnChunk+gdnKept {
+		p.chunked = 1
+		run(b.kernels.gdnChunk, gdnChunkGrid(heads, len(b.segments)))
+	}
+	run(b.kernels.gdn, gdnGrid(heads, len(b.segments)))
 }
 
 // GatedNorm normalizes each head and gates it.

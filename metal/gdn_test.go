@@ -27,6 +27,7 @@ type gdnRun struct {
 	fixed           [2]*Buffer // decay, bias
 	index, kept     int
 	slot            int
+	chunked         bool
 }
 
 func newGDNRun(b *bench) *gdnRun {
@@ -55,10 +56,16 @@ func (r *gdnRun) step(in gdnInput) []float32 {
 	rows := len(in.beta) / gdnValueHeads
 	dst := empty[float32](r.bench, rows*gdnValueHeads*gdnDim)
 	segment := []segmentInfo{{rows: cUint(rows), index: cUint(r.index), kept: cUint(r.kept), slot: cUint(r.slot)}}
-	add(&r.commands, r.kernel("gdn"), gdnGrid(gdnValueHeads, 1),
-		gdnParams{keyHeads: gdnKeyHeads, valueHeads: gdnValueHeads, epsilon: gdnEpsilon},
+	bindings := []binding{
 		filled(r.bench, in.qkv).from(0), filled(r.bench, in.beta).from(0), filled(r.bench, in.alpha).from(0), r.fixed[0].from(0),
-		r.fixed[1].from(0), filled(r.bench, segment).from(0), r.states.from(0), r.updates.from(0), dst.from(0))
+		r.fixed[1].from(0), filled(r.bench, segment).from(0), r.states.from(0), r.updates.from(0), dst.from(0),
+	}
+	p := gdnParams{keyHeads: gdnKeyHeads, valueHeads: gdnValueHeads, epsilon: gdnEpsilon}
+	if r.chunked {
+		p.chunked = 1
+		add(&r.commands, r.kernel("gdn_chunk"), gdnChunkGrid(gdnValueHeads, 1), p, bindings...)
+	}
+	add(&r.commands, r.kernel("gdn"), gdnGrid(gdnValueHeads, 1), p, bindings...)
 	r.run()
 	r.index, r.kept, r.slot = r.index+rows, min(rows, gdnKept), 1-r.slot
 	return slices.Clone(view[float32](dst))
@@ -74,15 +81,30 @@ func (r *gdnRun) back(n int) { r.index, r.kept = r.index-n, r.kept-n }
 // and queries that were normalized by such a sum, and of a few products of numbers no larger than |s| and |v|. A decay strays
 // by units of its logarithm.
 func TestGDN(t *testing.T) {
-	testGDN(t, newGDNRun(newBench(t)), 30)
-	testGDN(t, newGDNRun(newFastBench(t)), 512)
+	sizes := []int{1, 8, 3, 12, 1, 100, 9, 1, 64, 7}
+	testGDN(t, newGDNRun(newBench(t)), 30, sizes)
+	testGDN(t, newGDNRun(newFastBench(t)), 512, sizes)
 }
 
-func testGDN(t *testing.T, run *gdnRun, rows int) {
+// TestGDNChunk holds the chunked form to the same bound after as many rows.
+func TestGDNChunk(t *testing.T) {
+	for _, c := range []struct {
+		bench *bench
+		rows  int
+		sizes []int
+	}{
+		{newBench(t), 60, []int{24, 5, 31}}, {newFastBench(t), 512, []int{40, 1, 100, 3, 8, 256, 104}},
+	} {
+		run := newGDNRun(c.bench)
+		run.chunked = true
+		testGDN(t, run, c.rows, c.sizes)
+	}
+}
+
+func testGDN(t *testing.T, run *gdnRun, rows int, sizes []int) {
 	const sum = (gdnDim/32 + 5) * u // roundings of a sum over a head
 	in := gdnInputs(rand.New(rand.NewPCG(19, 1)), rows)
 	var got []float32
-	sizes := []int{1, 8, 3, 12, 1, 100, 9, 1, 64, 7}
 	for at, i := 0, 0; at < rows; i++ {
 		n := min(sizes[i%len(sizes)], rows-at)
 		got = append(got, run.step(in.rows(at, at+n))...)
@@ -117,6 +139,31 @@ func testGDN(t *testing.T, run *gdnRun, rows int) {
 		}
 	}
 	r.report(t, fmt.Sprintf("gdn, %d rows", rows))
+}
+
+// TestGDNChunkRollback takes back rows after chunks: what follows has the bits of a lane whose pass ended there, where its chunks are
+// the same.
+func TestGDNChunkRollback(t *testing.T) {
+	b := newFastBench(t)
+	rng := rand.New(rand.NewPCG(19, 3))
+	right, wrong := gdnInputs(rng, 64), gdnInputs(rng, 8)
+	chunked := func() *gdnRun {
+		run := newGDNRun(b)
+		run.chunked = true
+		return run
+	}
+	whole, cut := chunked(), chunked()
+	whole.step(right.rows(0, 40))
+	want := whole.step(right.rows(40, 64))
+	keep := right.rows(0, 40)
+	cut.step(gdnInput{
+		slices.Concat(keep.qkv, wrong.rows(0, 7).qkv), slices.Concat(keep.beta, wrong.rows(0, 7).beta),
+		slices.Concat(keep.alpha, wrong.rows(0, 7).alpha),
+	})
+	cut.back(7)
+	if got := cut.step(right.rows(40, 64)); !slices.Equal(got, want) {
+		t.Error("7 of 47 rows taken back: what follows differs")
+	}
 }
 
 // TestGDNRollback takes back every number of rows of segments up to 12 and goes on: the bits are those of a lane that never

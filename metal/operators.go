@@ -25,3 +25,10 @@ func convGrid(channels, segments int) grid {
 func gdnGrid(heads, segments int) grid {
 	return grid{x: gdnDim / 32, y: heads, z: segments, threads: 128}
 }
+
+// gdnChunkGrid is that of the chunked form, whose memory holds a chunk's keys, queries, products and parts.
+func gdnChunkGrid(heads, segments int) grid {
+	g := gdnGrid(heads, segments)
+	g.shared = 4 * gdnChunk * (2*(gdnDim+gdnChunk) + 2 + 64)
+	return g
+}

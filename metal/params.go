@@ -77,6 +77,7 @@ const (
 	gdnDim     = C.gdnDim
 	gdnKept    = C.gdnKept
 	gdnUpdate  = C.gdnUpdate
+	gdnChunk   = C.gdnChunk
 	draftDim   = C.draftDim
 	draftPerKV = C.draftPerKV
 

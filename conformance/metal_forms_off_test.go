@@ -1,0 +1,5 @@
+//go:build !cgo
+
+package conformance_test
+
+func chunkedBackends() []operatorBackend { return nil }
