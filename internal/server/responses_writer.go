@@ -290,10 +290,7 @@ func (w *responseWriter) endText(i *outputItem) error {
 // finish ends the output, whose last item the limit may have cut. An output without text and calls ends with an empty
 // message.
 func (w *responseWriter) finish(t *turn) error {
-	status := statusCompleted
-	if t.cut {
-		status = statusIncomplete
-	}
+	status := t.responseStatus()
 	if err := w.endItem(status); err != nil {
 		return err
 	}
@@ -313,10 +310,11 @@ func (w *responseWriter) end(t *turn) error {
 		return err
 	}
 	r, _ := w.keep(t)
-	return w.send("response."+w.status(t), "response", r)
+	return w.send("response."+t.responseStatus(), "response", r)
 }
 
-func (w *responseWriter) status(t *turn) string {
+// responseStatus is how a turn that is over came to its end.
+func (t *turn) responseStatus() string {
 	if t.cut {
 		return statusIncomplete
 	}
@@ -342,7 +340,7 @@ func (w *responseWriter) keep(t *turn) (*ojson.Object, []byte) {
 }
 
 func (w *responseWriter) encoded(t *turn) (*ojson.Object, []byte) {
-	r := w.response(w.status(t), t)
+	r := w.response(t.responseStatus(), t)
 	return r, encode(r)
 }
 
