@@ -3,7 +3,6 @@ package server
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -377,37 +376,6 @@ func TestResponseCallStream(t *testing.T) {
 	}
 }
 
-// streamUntil posts a request, calls then when what has come of the stream holds the mark so often, and returns all of it.
-func (f *fixture) streamUntil(body, mark string, times int, then func()) string {
-	f.Helper()
-	r, err := http.NewRequestWithContext(f.Context(), http.MethodPost, f.url+resp, strings.NewReader(body))
-	if err != nil {
-		f.Fatal(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		f.Fatal(err)
-	}
-	defer res.Body.Close()
-	var text strings.Builder
-	buffer := make([]byte, 1024)
-	for called := false; ; {
-		n, err := res.Body.Read(buffer)
-		text.Write(buffer[:n])
-		if !called && strings.Count(text.String(), mark) >= times {
-			called = true
-			then()
-		}
-		switch {
-		case err == io.EOF && called:
-			return text.String()
-		case err != nil:
-			f.Fatalf("%v after %s", err, text.String())
-		}
-	}
-}
-
 // TestResponseSilence: before there is output a stream lives by events, afterwards by comments.
 func TestResponseSilence(t *testing.T) {
 	f := serveModel(t, Options{silence: 20 * time.Millisecond, Queue: 8}, nil)
@@ -415,7 +383,7 @@ func TestResponseSilence(t *testing.T) {
 	busy := make(chan reply, 1)
 	go func() { busy <- f.post(cc, chatBody("")) }() // while its pass lasts, no other request starts
 	waitFor(t, "the lane", func() bool { return f.script.open() == 1 })
-	text := f.streamUntil(respBody(`"stream":true,"return_progress":true`), "event: response.in_progress\n", 3, release)
+	text := f.postUntil(resp, respBody(`"stream":true,"return_progress":true`), 3, "event: response.in_progress\n", release).body
 	<-busy
 	events, _, err := parseEvents(strings.NewReader(text))
 	if err != nil {
@@ -448,12 +416,12 @@ func TestResponseSilence(t *testing.T) {
 			gate <- struct{}{}
 		}
 	}()
-	text = f.streamUntil(respBody(`"stream":true`), ": splash-keepalive\n\n", 1, func() {
+	text = f.postUntil(resp, respBody(`"stream":true`), 1, ": splash-keepalive\n\n", func() {
 		f.script.mu.Lock()
 		f.script.gate = nil
 		f.script.mu.Unlock()
 		close(gate)
-	})
+	}).body
 	if events, _, err = parseEvents(strings.NewReader(text)); err != nil {
 		t.Fatal(err)
 	}
@@ -475,7 +443,7 @@ func TestResponseFaults(t *testing.T) {
 	lost := func() error { return fmt.Errorf("a device is lost") }
 	f.says(strings.Repeat("word ", 2000))
 	release := slowly(f)
-	text := f.streamUntil(respBody(`"stream":true`), "response.output_text.delta", 1, func() { set(lost) })
+	text := f.postUntil(resp, respBody(`"stream":true`), 1, "response.output_text.delta", func() { set(lost) }).body
 	release()
 	events, _, err := parseEvents(strings.NewReader(text))
 	if err != nil {
