@@ -43,6 +43,8 @@ type Backend struct {
 	scratch scratchSet
 	rotated rotation
 
+	embedded embedding
+
 	kind          model.Kind
 	commands      Commands
 	traffic       Traffic
@@ -212,7 +214,8 @@ func (b *Backend) Close() error {
 	free(b.vectors...)
 	free(b.owned...)
 	free(b.scratch[:]...)
-	free(b.rowBuffer, b.segmentBuffer, b.outputBuffer, b.everyRow, b.freq, b.pages.table, b.draft.freq, b.draft.sources)
+	free(b.rowBuffer, b.segmentBuffer, b.outputBuffer, b.everyRow, b.freq, b.pages.table, b.draft.freq, b.draft.sources,
+		b.embedded.values)
 	*b = Backend{}
 	return nil
 }
@@ -237,6 +240,7 @@ func (b *Backend) Begin(p *model.Pass) error {
 	b.commands.Reset()
 	b.kind, b.err, b.rotated, b.traffic = p.Kind, nil, rotation{}, Traffic{}
 	b.rows, b.outputs, b.segments, b.pending = 0, 0, b.segments[:0], b.pending[:0]
+	b.embedded.runs = b.embedded.runs[:0]
 	if n, _ := p.Rows(); n == 0 || n > b.maxRows {
 		return fmt.Errorf("metal: a pass of %d rows; 1 to %d are possible", n, b.maxRows)
 	}
@@ -258,6 +262,9 @@ func (b *Backend) addSegment(s *model.Segment) error {
 	}
 	if len(s.Tokens) == 0 {
 		return fmt.Errorf("metal: lane %d has a segment without rows", s.Lane)
+	}
+	if err := s.CheckRows(b.layout.Hidden); err != nil {
+		return fmt.Errorf("metal: %w", err)
 	}
 	for _, slot := range b.segments {
 		if slot == int(s.Lane) {
@@ -284,6 +291,11 @@ func (b *Backend) addSegment(s *model.Segment) error {
 		view[rowInfo](b.rowBuffer)[b.rows] = rowInfo{
 			token: cUint(token), lane: cUint(s.Lane), index: cUint(start + i), t: cInt(pos.T), h: cInt(pos.H), w: cInt(pos.W),
 			padding: bit(s.Routed != 0 && i >= s.Routed),
+		}
+		if s.Embedded != nil && s.Embedded[i] != nil {
+			if err := b.embed(s.Embedded[i]); err != nil {
+				return err
+			}
 		}
 		if i >= len(s.Tokens)-s.Outputs {
 			view[uint32](b.outputBuffer)[b.outputs] = uint32(b.rows)

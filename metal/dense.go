@@ -9,7 +9,7 @@ import (
 	"splash/internal/model"
 )
 
-// Embed gathers the table's rows.
+// Embed gathers the table's rows, and puts those that are given in their places.
 func (b *Backend) Embed(dst model.Buffer, table model.Matrix) {
 	m := &b.matrices[table]
 	p := gatherParams{cols: m.params.cols}
@@ -23,6 +23,7 @@ func (b *Backend) Embed(dst model.Buffer, table model.Matrix) {
 	if m.signs != nil {
 		b.hadamard(b.at(dst), b.at(dst), m.signs, b.rows, int(p.cols), true)
 	}
+	b.placeEmbedded(dst)
 }
 
 // Outputs copies the rows whose logits are wanted.

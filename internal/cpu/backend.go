@@ -78,6 +78,8 @@ type row struct {
 	routed bool
 	first  bool // of its segment
 	source int  // of a context row: the row of the last target pass that it is
+
+	embedded []float32 // nil: the token table's
 }
 
 // A segment is the rows of one lane in the pass under way.
@@ -181,8 +183,8 @@ func (b *Backend) addSegment(s *model.Segment) error {
 	if len(s.Tokens) == 0 {
 		return fmt.Errorf("cpu: lane %d has a segment without rows", s.Lane)
 	}
-	if s.Positions != nil && len(s.Positions) != len(s.Tokens) {
-		return fmt.Errorf("cpu: lane %d has %d positions for %d rows", s.Lane, len(s.Positions), len(s.Tokens))
+	if err := s.CheckRows(b.layout.Hidden); err != nil {
+		return fmt.Errorf("cpu: %w", err)
 	}
 	for i := range b.segments {
 		if b.segments[i].lane == l {
@@ -209,6 +211,9 @@ func (b *Backend) addSegment(s *model.Segment) error {
 		r.pos = oracle.TextPosition(r.index + s.RopeDelta)
 		if s.Positions != nil {
 			r.pos = s.Positions[i]
+		}
+		if s.Embedded != nil {
+			r.embedded = s.Embedded[i]
 		}
 		if i >= len(s.Tokens)-s.Outputs {
 			b.outputs = append(b.outputs, len(b.rows))

@@ -35,7 +35,7 @@ func (b *Backend) rmsNorm(dst, x, w []float32, eps float64) {
 	b.k.norm(dst, x, w, float32(1/math.Sqrt(mean+eps)))
 }
 
-// Embed writes the table's row of each token.
+// Embed writes the table's row of each token, or its embedded values.
 func (b *Backend) Embed(dst model.Buffer, table model.Matrix) {
 	b.ops.embed = embedTask{b, dst, b.matrices[table]}
 	b.pool.run(&b.ops.embed, b.rowsOf(dst), normGrain)
@@ -49,6 +49,10 @@ type embedTask struct {
 
 func (t *embedTask) run(w, first, last int) {
 	for i := first; i < last; i++ {
+		if e := t.b.rows[i].embedded; e != nil {
+			copy(t.b.row(t.dst, i), e)
+			continue
+		}
 		t.m.gather(t.b.row(t.dst, i), int(t.b.rows[i].token), t.b.workers[w].rowOf(t.m.cols))
 	}
 }

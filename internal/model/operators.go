@@ -3,6 +3,8 @@
 package model
 
 import (
+	"fmt"
+
 	"splash/oracle"
 	"splash/planner"
 )
@@ -48,6 +50,26 @@ type Segment struct {
 	// Positions are the rows' places for the rotary embedding; nil for text, whose place is its index plus RopeDelta.
 	Positions []oracle.Position
 	RopeDelta int
+
+	// Embedded are values of the hidden size that rows have in place of the token table's: those of images. nil: all rows
+	// have the table's; otherwise one entry a row, nil where the row has the table's.
+	Embedded [][]float32
+}
+
+// CheckRows refuses positions and embedded values that are not those of the segment's rows.
+func (s *Segment) CheckRows(hidden int) error {
+	if s.Positions != nil && len(s.Positions) != len(s.Tokens) {
+		return fmt.Errorf("lane %d has %d positions for %d rows", s.Lane, len(s.Positions), len(s.Tokens))
+	}
+	if s.Embedded != nil && len(s.Embedded) != len(s.Tokens) {
+		return fmt.Errorf("lane %d has %d embedded rows for %d rows", s.Lane, len(s.Embedded), len(s.Tokens))
+	}
+	for i, e := range s.Embedded {
+		if e != nil && len(e) != hidden {
+			return fmt.Errorf("lane %d: embedded row %d has %d values, not %d", s.Lane, i, len(e), hidden)
+		}
+	}
+	return nil
 }
 
 // A Kind says what a pass does to its lanes.
@@ -130,7 +152,7 @@ type Backend interface {
 
 // Operators are the network's steps. Each has its formula in package oracle, in the file of its name.
 type Operators interface {
-	// Embed writes the table's row of each row's token.
+	// Embed writes the table's row of each row's token, or the row's embedded values.
 	Embed(dst Buffer, table Matrix)
 	// Outputs writes the rows of x whose logits are wanted to dst, a buffer of OutputRows.
 	Outputs(dst, x Buffer)

@@ -56,6 +56,8 @@ type row struct {
 	routed bool
 	first  bool // of its segment
 	source int  // of a context row: the row of the last target pass that it is
+
+	embedded []float32 // nil: the token table's
 }
 
 // cachedWeights bounds the decoded weights that are kept between passes: 2^27 float64 values are 1 GiB. Beyond it a row
@@ -109,6 +111,9 @@ func (b *Backend) addSegment(s *model.Segment) error {
 	if len(s.Tokens) == 0 {
 		return fmt.Errorf("reference: lane %d has a segment without rows", s.Lane)
 	}
+	if err := s.CheckRows(b.layout.Hidden); err != nil {
+		return fmt.Errorf("reference: %w", err)
+	}
 	for _, other := range b.touched {
 		if other == l {
 			return fmt.Errorf("reference: lane %d has two segments in one pass", s.Lane)
@@ -138,6 +143,9 @@ func (b *Backend) addSegment(s *model.Segment) error {
 		r.pos = oracle.TextPosition(r.index + s.RopeDelta)
 		if s.Positions != nil {
 			r.pos = s.Positions[i]
+		}
+		if s.Embedded != nil {
+			r.embedded = s.Embedded[i]
 		}
 		if i >= len(s.Tokens)-s.Outputs {
 			b.outputs = append(b.outputs, len(b.rows))

@@ -5,10 +5,19 @@ import (
 	"splash/oracle"
 )
 
-// Embed writes the table's row of each token. A rotated table holds H (D e): the transform, then the signs, give e.
+// Embed writes the table's row of each token, or its embedded values. A rotated table holds H (D e): the transform, then
+// the signs, give e.
 func (b *Backend) Embed(dst model.Buffer, table model.Matrix) {
 	m := b.matrices[table]
-	b.each(dst, func(i int) { m.gather(b.row(dst, i), int(b.rows[i].token)) })
+	b.each(dst, func(i int) {
+		if e := b.rows[i].embedded; e != nil {
+			for j, v := range e {
+				b.row(dst, i)[j] = float64(v)
+			}
+			return
+		}
+		m.gather(b.row(dst, i), int(b.rows[i].token))
+	})
 }
 
 func (m *matrix) gather(dst []float64, i int) {
