@@ -3,6 +3,8 @@ package main
 import (
 	"math"
 	"os"
+	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -24,6 +26,9 @@ type memoryFlags struct {
 	activations string
 	experts     autoSize
 	share       float64
+	disk        diskSize
+	persistent  bool
+	cacheDir    string
 	noANE       bool
 	idleSleep   bool
 }
@@ -35,6 +40,10 @@ func (m *memoryFlags) flags(cmd *cobra.Command, f *pflag.FlagSet) {
 	f.Var(&m.idle, "idle-release", "`duration` without a request after which the weights' memory is given back; off for never")
 	f.StringVar(&m.activations, "activations", "auto", "`format` of activations: auto or bf16; changes nothing on this machine")
 	f.Var(&m.experts, "expert-memory", "`size` of the memory for streamed experts; changes nothing here, where files are mapped")
+	f.Var(&m.disk, "max-cache-disk", "`size` of the disk space for prompts that memory does not hold; 0 for none")
+	f.BoolVar(&m.persistent, "persistent-cache", false, "keep prompts on the disk for the next start")
+	f.StringVar(&m.cacheDir, "cache-dir", "", "`directory` of --persistent-cache (default "+defaultCacheDir("~", runtime.GOOS, os.Getenv)+")")
+	_ = cmd.MarkFlagDirname("cache-dir")
 	complete(cmd, "kv-format", "int8", "bf16")
 	complete(cmd, "activations", "auto", "bf16")
 }
@@ -57,7 +66,44 @@ func (m *memoryFlags) check(cmd *cobra.Command) error {
 	if !(m.share >= 0) || math.IsInf(m.share, 1) {
 		return usagef("--decode-share is %g; a number of at least 0 is expected", m.share)
 	}
+	if m.persistent && m.disk == 0 {
+		return usagef("--persistent-cache needs --max-cache-disk")
+	}
+	if cmd.Flags().Changed("cache-dir") {
+		if !m.persistent {
+			return usagef("--cache-dir needs --persistent-cache")
+		}
+		if m.cacheDir == "" {
+			return usagef("--cache-dir is empty")
+		}
+	}
 	return nil
+}
+
+// defaultCacheDir is where prompts are kept below a home directory.
+func defaultCacheDir(home, system string, env func(string) string) string {
+	if system == "darwin" {
+		return filepath.Join(home, "Library", "Caches", "Splash", "prefix-cache")
+	}
+	if dir := env("XDG_CACHE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "splash", "prefix-cache")
+	}
+	return filepath.Join(home, ".cache", "splash", "prefix-cache")
+}
+
+// root is the directory of prompts that stay; empty: none do.
+func (m *memoryFlags) root() (string, error) {
+	switch {
+	case !m.persistent:
+		return "", nil
+	case m.cacheDir != "":
+		return filepath.Abs(m.cacheDir)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", err
+	}
+	return defaultCacheDir(home, runtime.GOOS, os.Getenv), nil
 }
 
 // options sets what the flags say of a target and its engine.
@@ -69,6 +115,10 @@ func (m *memoryFlags) options(o *target.Options, backend string) error {
 	o.KV = m.kv
 	if !m.kvGiven && !slices.Contains(b.KVFormats, m.kv) {
 		o.KV = ""
+	}
+	o.Disk.Quota = int64(m.disk)
+	if o.Disk.Root, err = m.root(); err != nil {
+		return err
 	}
 	o.Memory = budget(machine.Memory(), int64(m.most))
 	e := &o.Engine

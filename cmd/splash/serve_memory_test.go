@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"io"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,12 @@ func TestMemoryUsage(t *testing.T) {
 		{"--decode-share inf", "--decode-share is +Inf"},
 		{"--decode-share x", "decode-share"},
 		{"--disable-ane=maybe", "disable-ane"},
+		{"--max-cache-disk auto", "must be 0 or a positive byte count such as 32G"},
+		{"--max-cache-disk -1", "must be 0 or a positive byte count such as 32G"},
+		{"--persistent-cache", "--persistent-cache needs --max-cache-disk"},
+		{"--persistent-cache --max-cache-disk 0", "--persistent-cache needs --max-cache-disk"},
+		{"--cache-dir x --max-cache-disk 1G", "--cache-dir needs --persistent-cache"},
+		{"--cache-dir= --max-cache-disk 1G --persistent-cache", "--cache-dir is empty"},
 	} {
 		var stderr bytes.Buffer
 		status := run(t.Context(), append([]string{"serve"}, strings.Fields(c.args)...), console{nil, io.Discard, &stderr})
@@ -95,6 +102,7 @@ func TestDoesNotFit(t *testing.T) {
 		"--backend oracle --kv-format int8":                "error: backend oracle keeps keys and values in a format of its own, not in int8",
 		"--max-memory 48M --max-context 4096 --lanes 1":    "a context of 4096 tokens does not fit in memory, at most ",
 		"--backend oracle --kv-format bf16 --max-memory 9": "format of its own",
+		"--backend oracle --max-cache-disk 1G":             "error: backend oracle keeps no prompts on a disk",
 	} {
 		var stdout, stderr bytes.Buffer
 		status := run(t.Context(), append([]string{"serve", "--port", freePort(t)}, strings.Fields(args)...), console{nil, &stdout, &stderr})
@@ -129,5 +137,22 @@ func TestMemoryValues(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
+	}
+}
+
+func TestCacheDir(t *testing.T) {
+	for _, c := range []struct{ system, xdg, want string }{
+		{"darwin", "/x", "/h/Library/Caches/Splash/prefix-cache"},
+		{"linux", "/x", "/x/splash/prefix-cache"},
+		{"linux", "", "/h/.cache/splash/prefix-cache"},
+		{"linux", "relative", "/h/.cache/splash/prefix-cache"},
+	} {
+		if got := defaultCacheDir("/h", c.system, func(string) string { return c.xdg }); got != filepath.FromSlash(c.want) {
+			t.Errorf("%s %q: %s", c.system, c.xdg, got)
+		}
+	}
+	m := memoryFlags{persistent: true, cacheDir: "x"}
+	if dir, err := m.root(); err != nil || !filepath.IsAbs(dir) || filepath.Base(dir) != "x" {
+		t.Errorf("%s, %v", dir, err)
 	}
 }

@@ -206,7 +206,7 @@ func (e *Engine) start(s *Stream) {
 // begin starts a stream's prompt, or what it has said too where its states were given up.
 func (e *Engine) begin(s *Stream) {
 	cached := 0
-	if e.prefixes.limit > 0 {
+	if e.prefixes.limit > 0 || e.prefixes.store != nil {
 		e.prefixes.room = e.memory.room(e.prefixes.limit)
 		cached = e.prefixes.resume(s.lane, s.prompt)
 		if s.chosen == 0 {

@@ -42,8 +42,8 @@ func TestDemoSuspended(t *testing.T) {
 	}
 	for _, backend := range []string{"oracle", "cpu"} {
 		for name, path := range paths {
-			if backend == "oracle" && path == "" {
-				continue // it takes minutes
+			if backend == "oracle" && name != "tiny-qwen35" && name != "tiny-qwen4exp" {
+				continue // it takes long, and keeps the states of all in one way
 			}
 			t.Run(backend+" "+name, func(t *testing.T) { suspendOn(t, backend, path) })
 		}

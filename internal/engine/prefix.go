@@ -169,11 +169,12 @@ func (c *prefixes) save(lane model.Lane, tokens []int32) *prefix {
 		return nil
 	}
 	bytes += int64(4 * len(tokens))
+	p := &prefix{tokens: slices.Clone(tokens), at: at, bytes: bytes, saved: time.Now()}
 	if bytes > c.room {
+		c.write(p) // which may have the room that memory has not
 		c.backend.Drop(at)
 		return nil
 	}
-	p := &prefix{tokens: slices.Clone(tokens), at: at, bytes: bytes, saved: time.Now()}
 	c.touch(p)
 	c.entries = append(c.entries, p)
 	c.bytes += bytes

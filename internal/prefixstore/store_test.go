@@ -564,15 +564,13 @@ func FuzzTakeBack(f *testing.F) {
 		if len(pages) > 4096 || len(states) > 4096 {
 			return
 		}
-		dir := t.TempDir()
-		for name, data := range map[string][]byte{
-			"kv.records": sealed(pages), "state.records": sealed(states), "kv.slots": make([]byte, 4*pageSlot), "state.slots": make([]byte, stateSlot),
-		} {
-			if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+		files := map[string]*memory{
+			"kv.records": {sealed(pages)}, "state.records": {sealed(states)}, "kv.slots": {make([]byte, 4*pageSlot)},
+			"state.slots": {make([]byte, stateSlot)},
 		}
-		s, err := Open(options(dir))
+		o := options("lasting")
+		o.create = func(name string) (file, error) { return files[name], nil }
+		s, err := Open(o)
 		if err != nil {
 			return
 		}
@@ -592,6 +590,28 @@ func FuzzTakeBack(f *testing.F) {
 		}
 		t.Error("what was stored is not there")
 	})
+}
+
+// A memory is a file in memory.
+type memory struct{ data []byte }
+
+func (m *memory) ReadAt(p []byte, at int64) (int, error) {
+	return bytes.NewReader(m.data).ReadAt(p, at)
+}
+func (m *memory) Size() (int64, error) { return int64(len(m.data)), nil }
+func (m *memory) Close() error         { return nil }
+
+func (m *memory) Truncate(size int64) error {
+	if more := int(size) - len(m.data); more > 0 {
+		m.data = append(m.data, make([]byte, more)...)
+	}
+	m.data = m.data[:size]
+	return nil
+}
+
+func (m *memory) WriteAt(p []byte, at int64) (int, error) {
+	m.Truncate(max(int64(len(m.data)), at+int64(len(p))))
+	return copy(m.data[at:], p), nil
 }
 
 // sealed makes the checksums of records right, which a fuzzer would hardly find.

@@ -5,6 +5,7 @@ import (
 
 	"splash/internal/chat/ojson"
 	"splash/internal/engine"
+	"splash/internal/prefixstore"
 )
 
 // ms is a duration as /status has it.
@@ -39,6 +40,9 @@ func (s *Server) engineStatus(o *ojson.Object, e *engine.Stats) {
 		"oldest_wait_ms", ms(e.Admission.Oldest)))
 	o.Set("active_requests", liveStatus(s.model.Engine.Live()))
 	o.Set("weights", s.weightsStatus(h))
+	if e.Disk != nil {
+		o.Set("disk", diskStatus(e.Disk))
+	}
 	if m := s.model.Memory; m != nil {
 		o.Set("memory_plan", ojson.NewObject(
 			"valid", true, "maximum_context_tokens", s.model.Context, "kv_format", m.KV, "device", m.Limit, "model", m.Weights,
@@ -86,8 +90,17 @@ func speedStatus(o *ojson.Object, e *engine.Stats) {
 	o.Set("metal_failures", e.Health.Failures)
 }
 
+// diskStatus is the section on prompts that are kept on a disk.
+func diskStatus(d *prefixstore.Stats) *ojson.Object {
+	return ojson.NewObject(
+		"capacity_bytes", d.Capacity, "used_bytes", d.Used, "file_bytes", d.File, "read_bytes", d.Read, "written_bytes", d.Written,
+		"pages", d.Pages, "states", d.States, "hits", d.Hits, "corrupt", d.Corrupt, "evictions", d.Evicted, "persistent", d.Persistent,
+		"taken_back", d.TakenBack, "failed", d.Failed)
+}
+
 // suspensionStatus adds the lanes that were given up to the section of the cache.
 func suspensionStatus(o *ojson.Object, e *engine.Stats) {
+	o.Set("kv_disk_hit_tokens", e.Cache.DiskTokens)
 	o.Set("priority_suspensions", e.PrioritySuspensions)
 	o.Set("resource_suspensions", e.ResourceSuspensions)
 	o.Set("resource_resumptions", e.Resumptions)

@@ -20,6 +20,8 @@ type Backend struct {
 	Open func(ctx context.Context, o *Opening) (model.Backend, error)
 	// Images says that it keeps weight images rather than reading the files' blocks in place.
 	Images bool
+	// Portable says that what it keeps of prompts can be written to a disk.
+	Portable bool
 	// KVFormats are the ways it keeps keys and values; none: one of its own alone.
 	KVFormats []string
 	// Usable says why this machine cannot run it; nil runs everywhere.
@@ -47,7 +49,7 @@ func Backends() []Backend {
 	int8, bf16 := planner.KVInt8.String(), planner.KVBF16.String()
 	gpu := Backend{Name: "metal", Images: true, KVFormats: []string{bf16}, Open: openMetal, Usable: metal.Usable}
 	all := []Backend{
-		{Name: "cpu", KVFormats: []string{int8, bf16}, Open: func(_ context.Context, o *Opening) (model.Backend, error) {
+		{Name: "cpu", Portable: true, KVFormats: []string{int8, bf16}, Open: func(_ context.Context, o *Opening) (model.Backend, error) {
 			co := cpu.Options{KV: cpu.KVBF16}
 			if o.KV == int8 {
 				co.KV = cpu.KVInt8

@@ -42,6 +42,8 @@ type Options struct {
 	// Memory is what there is for weights, lanes and what is kept of prompts, in bytes; 0: as much as they take.
 	Memory int64
 
+	Disk Disk // prompts that memory does not hold
+
 	// Engine are the engine's limits. Context lowers the model's; Proposer, Vocab and Loader are the target's to set.
 	Engine engine.Options
 
@@ -100,7 +102,7 @@ func Open(ctx context.Context, o Options) (_ *Target, err error) {
 		return nil, err
 	}
 	t.Backend = backend.Name
-	if err := backend.checkKV(o.KV); err != nil {
+	if err := errors.Join(backend.checkKV(o.KV), o.Disk.check(&backend)); err != nil {
 		return nil, err
 	}
 	s, err := open()
@@ -133,6 +135,9 @@ func Open(ctx context.Context, o Options) (_ *Target, err error) {
 	}
 	began := time.Now()
 	if err := t.load(ctx, backend, s, d, o); err != nil {
+		return nil, err
+	}
+	if err := t.openDisk(s, d, o); err != nil {
 		return nil, err
 	}
 	o.log(fmt.Sprintf("Weights loaded in %.1f s.", time.Since(began).Seconds()))
