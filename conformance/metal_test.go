@@ -3,6 +3,8 @@
 package conformance_test
 
 import (
+	"os"
+	"strings"
 	"sync"
 	"testing"
 
@@ -12,7 +14,27 @@ import (
 )
 
 // metalDevice is the device that rows of the metal backend run on: the GPU where there is one, else the host. It stays open.
-var metalDevice = sync.OnceValues(func() (*metal.Device, error) { return metal.Open(metal.Devices()[0]) })
+var metalDevice = sync.OnceValues(func() (*metal.Device, error) {
+	if path := os.Getenv(mutantLibrary); path != "" {
+		return metal.OpenLibrary(path, "splash_checked_bridge")
+	}
+	return metal.Open(metal.Devices()[0])
+})
+
+// A run of the tests on one mutant of the kernels, a library, has these in its environment, and no row but the mutant's.
+const (
+	mutantLibrary = "SPLASH_MUTANT"
+	mutantFormats = "SPLASH_MUTANT_FORMATS"
+)
+
+func mutant() *operatorBackend {
+	if os.Getenv(mutantLibrary) == "" {
+		return nil
+	}
+	b := metalBackends()[0]
+	b.name, b.only = "mutant", strings.Split(os.Getenv(mutantFormats), ",")
+	return &b
+}
 
 // metalBackends are the operators' rows of the metal backend, with keys and values in every width.
 func metalBackends() []operatorBackend {
@@ -70,12 +92,13 @@ func openMetal(p *planner.Plan, o metal.Options) (*metal.Backend, error) {
 	return metal.New(d, p, nil, o)
 }
 
-// unusedKernels are the kernels that no row of the suite has dispatched.
+// unusedKernels are the kernels of operators that no row of the suite has dispatched. (Those that choose tokens are package metal's to
+// hold to the oracle.)
 func unusedKernels() (unused []string, all int, err error) {
 	if metal.Usable() != nil {
 		return nil, 0, nil
 	}
-	names, err := metal.KernelNames()
+	names, err := metal.OperatorKernels()
 	if err != nil {
 		return nil, 0, err
 	}

@@ -46,14 +46,14 @@ func TestStreams(t *testing.T) {
 			p.compare(inject, "injections", func(row, i int) float64 { return bounds.inject[row][i] })
 			write := func(row, i int) float64 {
 				v := math.Abs(float64(y[row*hidden+i%hidden]))
-				weight := p.truth.ReadFloat64(inject, row)[i/hidden]
+				weight := p.want(inject, row)[i/hidden]
 				return bounds.inject[row][i/hidden]*v + 4*float32Roundoff*(math.Abs(float64(x[row*hidden+i%hidden]))+weight*v)
 			}
 			p.compare(wide, "streams", write)
 			p.compare(mean, "mean", func(row, i int) float64 {
 				bound := 0.0
 				for s := range streams {
-					bound += (write(row, s*hidden+i) + 4*float32Roundoff*math.Abs(p.truth.ReadFloat64(wide, row)[s*hidden+i])) / streams
+					bound += (write(row, s*hidden+i) + 4*float32Roundoff*math.Abs(p.want(wide, row)[s*hidden+i])) / streams
 				}
 				return bound
 			})
@@ -122,6 +122,7 @@ func TestSparseAttention(t *testing.T) {
 		q := planner.QSALayout{Heads: 4, HeadDim: 128, Block: 4, Budget: 6}
 		segments := []int{70, 3, 27}
 		p := newPair(t, b, 100, planner.Layout{Attention: l, QSA: q})
+		p.position = imagePosition
 		a := &attentionCase{pair: p, b: &b, l: &l, rotate: true, segments: segments}
 		a.indexQ, a.indexK = p.normals(100*q.Heads*q.HeadDim), p.normals(100*q.HeadDim)
 		a.indexNorms = [2][]float32{p.normals(q.HeadDim), p.normals(q.HeadDim)}
@@ -174,7 +175,7 @@ func TestNGrams(t *testing.T) {
 		}
 		bounds := ngramBounds(ple, []int{1, 20, 9}, widened(x), widened(key), widened(value), hidden)
 		p.compare(wide, "streams", func(row, i int) float64 {
-			return bounds[row][i] + 3*float32Roundoff*(math.Abs(p.truth.ReadFloat64(wide, row)[i])+math.Abs(float64(x[row*hidden+i%hidden])))
+			return bounds[row][i] + 3*float32Roundoff*(math.Abs(p.want(wide, row)[i])+math.Abs(float64(x[row*hidden+i%hidden])))
 		})
 		p.report(b, "n-grams")
 	})

@@ -37,7 +37,7 @@ func TestConvolution(t *testing.T) {
 					size += math.Abs(float64(weights[c*taps+j]) * float64(values[at*channels+c]))
 				}
 			}
-			return (1.1*float64(taps+1)*size + 12*math.Abs(p.truth.ReadFloat64(in.buffer, row)[c])) * float32Roundoff
+			return (1.1*float64(taps+1)*size + 12*math.Abs(p.want(in.buffer, row)[c])) * float32Roundoff
 		})
 		p.report(b, "convolution")
 	})
@@ -158,12 +158,19 @@ func TestAttention(t *testing.T) {
 				l.RopeBase = 1e7
 				segments := []int{90, 1, 9}
 				p := newPair(t, b, 100, planner.Layout{Attention: l})
+				p.position = imagePosition
 				a := &attentionCase{pair: p, b: &b, l: &l, window: c.window, rotate: c.rotate, segments: segments}
 				a.run(t)
 				p.report(b, "attention")
 			})
 		})
 	}
+}
+
+// imagePosition is the place of a row as in an image, whose axes differ.
+func imagePosition(index int) oracle.Position {
+	i := int32(index)
+	return oracle.Position{T: i, H: 3 + i/2, W: 2 * i}
 }
 
 type attentionCase struct {
@@ -181,6 +188,7 @@ type attentionCase struct {
 	indexNorms     [2][]float32 // of queries and keys
 
 	out                   model.Buffer
+	prepared              map[int][]float64 // keys, by their first element
 	queries, keys, values []float32
 	qNorm, kNorm, sinks   []float32
 }
@@ -225,9 +233,20 @@ func (a *attentionCase) head(x []float32, norm []float32, index int) []float64 {
 		oracle.RMSNorm(h, h, widened(norm), 1e-6)
 	}
 	if a.rotate {
-		oracle.Rope(h, oracle.TextPosition(index), oracle.RopeFrequencies(a.l.RopeBase, a.l.RopeDim))
+		oracle.Rope(h, imagePosition(index), oracle.RopeFrequencies(a.l.RopeBase, a.l.RopeDim))
 	}
 	return h
+}
+
+// key is the prepared key that begins at an element of the keys, of a row of that index.
+func (a *attentionCase) key(at, index int) []float64 {
+	if a.prepared == nil {
+		a.prepared = make(map[int][]float64)
+	}
+	if a.prepared[at] == nil {
+		a.prepared[at] = a.head(a.keys[at:at+a.l.HeadDim], a.kNorm, index)
+	}
+	return a.prepared[at]
 }
 
 // bounds are those of each element. A score is a sum of products of prepared queries and stored keys, so it strays by their
@@ -275,7 +294,7 @@ func (a *attentionCase) headBounds(row, first, h int, seen []bool) []float64 {
 			continue
 		}
 		key := (i*l.KVHeads + h/(l.Heads/l.KVHeads)) * d
-		k := a.head(a.keys[key:key+d], a.kNorm, i-first)
+		k := a.key(key, i-first)
 		score, size, queries := 0.0, 0.0, 0.0
 		for j := range d {
 			queries += math.Abs(query[j]) / math.Sqrt(float64(d))
@@ -322,7 +341,7 @@ func most(x []float64) (m float64) {
 }
 
 // result is what the oracle gives for a row.
-func (a *attentionCase) result(row int) []float64 { return a.truth.ReadFloat64(a.out, row) }
+func (a *attentionCase) result(row int) []float64 { return a.want(a.out, row) }
 
 // seen says which tokens a row of sparse attention sees, by the oracle; nil says all.
 func (a *attentionCase) seen(row, first int) []bool {
@@ -332,12 +351,12 @@ func (a *attentionCase) seen(row, first int) []bool {
 	q, index := a.index.Layout, row-first
 	freq := oracle.RopeFrequencies(a.l.RopeBase, a.l.RopeDim)
 	query := widened(a.indexQ[row*q.Heads*q.HeadDim : (row+1)*q.Heads*q.HeadDim])
-	oracle.IndexerQuery(query, widened(a.indexNorms[0]), oracle.TextPosition(index), freq, 1e-6)
+	oracle.IndexerQuery(query, widened(a.indexNorms[0]), imagePosition(index), freq, 1e-6)
 	scores, key := []float64(nil), make([]float64, q.HeadDim)
 	for block := range oracle.SparseBlocks(index, q.Block) {
 		at := first + block*q.Block
 		raw := widened(a.indexK[at*q.HeadDim : (at+q.Block)*q.HeadDim])
-		oracle.IndexerKey(key, raw, widened(a.indexNorms[1]), oracle.TextPosition(block*q.Block), freq, 1e-6)
+		oracle.IndexerKey(key, raw, widened(a.indexNorms[1]), imagePosition(block*q.Block), freq, 1e-6)
 		scores = append(scores, oracle.IndexerScore(query, key))
 	}
 	seen := make([]bool, index+1)
@@ -380,7 +399,7 @@ func TestExperts(t *testing.T) {
 				b.AddGated(out.buffer, shared.buffer, in.buffer, gate)
 			})
 			for row := range rows {
-				want, got := p.truth.ReadFloat64(routes, row), p.got.Read(routes, row)
+				want, got := p.want(routes, row), p.got.Read(routes, row)
 				for j := range l.Taken {
 					if float64(got[j]) != want[j] || !(math.Abs(float64(got[l.Taken+j])-want[l.Taken+j]) <= 8*float32Roundoff) {
 						t.Fatalf("row %d takes %v, want %v", row, got, want)
@@ -389,7 +408,7 @@ func TestExperts(t *testing.T) {
 			}
 			bounds := expertBounds(&b, p, sides, routes, widened(x), hidden, l.Taken)
 			p.compare(out.buffer, kind.String(), func(row, i int) float64 {
-				sum := math.Abs(p.truth.ReadFloat64(out.buffer, row)[i])
+				sum := math.Abs(p.want(out.buffer, row)[i])
 				return bounds[row][i] + 40*float32Roundoff*(sum+math.Abs(float64(base[row*hidden+i]))+60)
 			})
 			p.report(b, "experts")
@@ -399,12 +418,14 @@ func TestExperts(t *testing.T) {
 
 // expertFormats are the formats that experts are tried in: of a backend with a kernel a format, all that planes have.
 func expertFormats(b *operatorBackend) []dequant.Type {
-	if !b.planes {
+	if !b.planes || b.only != nil {
 		return []dequant.Type{dequant.Q4_K, dequant.Q8_0, dequant.BF16, dequant.IQ3XXS}
 	}
 	var all []dequant.Type
 	for _, f := range planner.ImageFormats() {
-		all = append(all, f.Type)
+		if b.has(f.Type) {
+			all = append(all, f.Type)
+		}
 	}
 	return all
 }
@@ -421,7 +442,7 @@ func expertBounds(b *operatorBackend, p *pair, sides [3][]dequant.Matrix, routes
 	bounds := make([][]float64, p.rows)
 	for row := range bounds {
 		bounds[row] = make([]float64, hidden)
-		in, route := x[row*hidden:(row+1)*hidden], p.truth.ReadFloat64(routes, row)
+		in, route := x[row*hidden:(row+1)*hidden], p.want(routes, row)
 		for j := range taken {
 			e, weight := int(route[j]), route[taken+j]
 			gate, up, down := &all[0][e], &all[1][e], &all[2][e]

@@ -100,10 +100,14 @@ func connect(kind string) (*Device, error) {
 	if at < 0 {
 		return nil, fmt.Errorf("metal: no device %q in this build; it has %s", kind, orNone(Devices()))
 	}
-	d := &Device{table: (*C.splash_bridge)(bridges[at].table()), kernels: make(map[string]*Kernel)}
+	return connectTo(bridges[at])
+}
+
+func connectTo(b bridge) (*Device, error) {
+	d := &Device{table: (*C.splash_bridge)(b.table()), kernels: make(map[string]*Kernel)}
 	var name *C.char
 	if err := take(C.open_device(d.table, &d.handle, &name)); err != nil {
-		return nil, fmt.Errorf("metal: open %s: %w", kind, err)
+		return nil, fmt.Errorf("metal: open %s: %w", b.kind, err)
 	}
 	d.Name = C.GoString(name)
 	C.free(unsafe.Pointer(name))

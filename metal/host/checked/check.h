@@ -3,7 +3,8 @@
 // memory that is read before any thread wrote it, and races of threadgroup memory.
 #pragma once
 
-extern "C" char __executable_start, _end;
+// The linker's names for the program or library that this is part of: its first byte, and what is behind its last.
+extern "C" __attribute__((visibility("hidden"))) char __ehdr_start, _end;
 
 namespace splash_host { namespace {
 
@@ -57,7 +58,7 @@ SPLASH_UNCHECKED void checkAccess(const char *p, size_t size, bool write) {
 		}
 		const char *params = static_cast<const char *>(w->call.params);
 		if (!write && p >= params && p + size <= params + w->running->params_size) return;
-		if (!write && p >= &__executable_start && p + size <= &_end) return; // tables of the kernels
+		if (!write && p >= &__ehdr_start && p + size <= &_end) return; // tables of the kernels
 		// Name the binding whose end, or start, is nearest.
 		unsigned near = 0;
 		uint64_t best = ~uint64_t(0);

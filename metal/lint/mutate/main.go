@@ -5,8 +5,6 @@
 package main
 
 import (
-	"bytes"
-	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
@@ -14,25 +12,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"splash/metal/lint/mutations"
 )
-
-//go:embed mutations.txt
-var list string
-
-// A mutation is a line of a file, and what stands there instead.
-type mutation struct{ file, line, instead string }
-
-func mutations() (all []mutation, err error) {
-	_, rest, _ := strings.Cut(list, "\n\n")
-	for part := range strings.SplitSeq(strings.TrimRight(rest, "\n"), "\n\n") {
-		m := strings.Split(part, "\n")
-		if len(m) != 3 {
-			return nil, fmt.Errorf("mutations.txt: %d lines, want 3: %s", len(m), part)
-		}
-		all = append(all, mutation{m[0], m[1], m[2]})
-	}
-	return all, nil
-}
 
 func main() {
 	from, count := flag.Int("from", 0, "the first mutation"), flag.Int("n", 1000, "how many")
@@ -50,15 +32,17 @@ var owners = map[string]string{
 	"order.h":     "Top|SamplingTargets", "selector.metal": "Top|SelectorEdges|SelectorWalks|SelectorVerifyRows",
 	"sampling.metal": "SamplingPenalties|SamplingMask|SamplingTargets", "pick.h": "SamplingTargets|SamplingAccept",
 	"accept.metal":  "SamplingAccept",
-	"project.metal": "Planes|Project", "formats.h": "Planes|Project", "math.h": "GatedNorm|Attention|Conv|GDN",
+	"project.metal": "Planes|Project", "planes.h": "Planes|Project|Expert", "formats.h": "Planes|Project|Expert",
+	"math.h": "GatedNorm|Attention|Conv|GDN|Route|Index", "moe.metal": "Route|Expert", "hyper.metal": "Streams", "ngram.metal": "NGrams",
+	"hadamard.metal": "Hadamard", "qsa.metal": "Index",
 }
 
 // rounds puts mutations together whose operators' tests have nothing in common, so that one build serves them all.
-func rounds(all []mutation) (out [][]mutation) {
+func rounds(all []mutations.Mutation) (out [][]mutations.Mutation) {
 	next := make(map[string]int) // the first round that an owner has no part in
 	for _, m := range all {
 		round := 0
-		owned := strings.Split(owners[m.file], "|")
+		owned := strings.Split(owners[m.File], "|")
 		for _, o := range owned {
 			round = max(round, next[o])
 		}
@@ -74,7 +58,7 @@ func rounds(all []mutation) (out [][]mutation) {
 }
 
 func run(from, count int) error {
-	all, err := mutations()
+	all, err := mutations.All()
 	if err != nil {
 		return err
 	}
@@ -109,7 +93,7 @@ func moduleRoot() (string, error) {
 }
 
 // tryRound builds the tests with mutations in a copy of the module, runs those of each one's operator, and says what found it.
-func tryRound(root string, round []mutation) (caught int, err error) {
+func tryRound(root string, round []mutations.Mutation) (caught int, err error) {
 	dir, err := os.MkdirTemp("", "mutate")
 	if err != nil {
 		return 0, err
@@ -119,8 +103,8 @@ func tryRound(root string, round []mutation) (caught int, err error) {
 		return 0, err
 	}
 	for _, m := range round {
-		if err := m.apply(dir); err != nil {
-			return 0, fmt.Errorf("%s: %w", m.file, err)
+		if err := m.Apply(filepath.Join(dir, "metal", "kernels")); err != nil {
+			return 0, fmt.Errorf("%s: %w", m.File, err)
 		}
 	}
 	build := exec.Command("go", "test", "-c", "-trimpath", "-o", filepath.Join("metal", "mutated.test"), "./metal")
@@ -129,27 +113,13 @@ func tryRound(root string, round []mutation) (caught int, err error) {
 		return 0, fmt.Errorf("%w: %s", err, out)
 	}
 	for _, m := range round {
-		found := test(filepath.Join(dir, "metal"), owners[m.file])
+		found := test(filepath.Join(dir, "metal"), owners[m.File])
 		if found != "" {
 			caught++
 		}
-		fmt.Printf("%-16s %s\n   by: %s\n", m.file, strings.TrimSpace(m.instead), found)
+		fmt.Printf("%-16s %s\n   by: %s\n", m.File, strings.TrimSpace(m.Instead), found)
 	}
 	return caught, nil
-}
-
-// apply changes the first line that is the mutation's.
-func (m mutation) apply(dir string) error {
-	path := filepath.Join(dir, "metal", "kernels", m.file)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	changed := bytes.Replace(text, []byte("\n"+m.line+"\n"), []byte("\n"+m.instead+"\n"), 1)
-	if bytes.Equal(changed, text) {
-		return fmt.Errorf("no such line: %s", m.line)
-	}
-	return os.WriteFile(path, changed, 0o644)
 }
 
 // copyModule copies what the tests of the kernels need of the module.
