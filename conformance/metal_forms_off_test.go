@@ -3,3 +3,4 @@
 package conformance_test
 
 func chunkedBackends() []operatorBackend { return nil }
+func codedBackends() []operatorBackend   { return nil }

@@ -14,12 +14,13 @@ import (
 // A Backend runs a target on a device. It implements model.Backend: weights are the planes of the target's images, in place;
 // activations are F32. A pass is recorded from Begin to End, which runs it.
 type Backend struct {
-	device  *Device
-	layout  *planner.Layout
-	maxRows int
-	kvBytes int // of an element of the keys and values
-	chunked bool
-	kernels kernelSet
+	device          *Device
+	layout          *planner.Layout
+	maxRows         int
+	kvBytes         int // of an element of the keys and values
+	chunked         bool
+	int8Activations bool
+	kernels         kernelSet
 
 	images   []image
 	matrices []matrix
@@ -70,6 +71,7 @@ type buffer struct {
 // kernelSet are the kernels that take no format.
 type kernelSet struct {
 	rmsnorm, gatedNorm, copyRows, projectF32, projectSum, gatherF32, prepare, attention, conv, gdn, gdnChunk, hadamard *Kernel
+	quantize, projectInt8                                                                                              *Kernel
 	route, group, combine, addGated                                                                                    *Kernel
 	expand, groupedNorm, mix, write, mean                                                                              *Kernel
 	ngramGate, ngramConv                                                                                               *Kernel
@@ -85,6 +87,9 @@ type Options struct {
 	// ChunkedGDN takes long segments of recurrent layers a chunk of rows at a time. A row's numbers then depend, in their last bits,
 	// on how its lane's rows are cut into passes.
 	ChunkedGDN bool
+
+	// Int8Activations multiplies the rotated inputs of a cycle's rows in codes of 8 bits, one scale a block of 1024 (formats.md 6.4).
+	Int8Activations bool
 }
 
 // New returns a backend for a target. The images are those of [PlanImages] and stay open until Close; without them, or for a
@@ -93,7 +98,7 @@ func New(d *Device, p *planner.Plan, images *planner.Images, o Options) (*Backen
 	if err := check(&p.Layout); err != nil {
 		return nil, err
 	}
-	b := &Backend{device: d, layout: &p.Layout, maxRows: o.MaxRows, kvBytes: 2, chunked: o.ChunkedGDN, signs: make(map[string]*Buffer)}
+	b := &Backend{device: d, layout: &p.Layout, maxRows: o.MaxRows, kvBytes: 2, chunked: o.ChunkedGDN, int8Activations: o.Int8Activations, signs: make(map[string]*Buffer)}
 	switch {
 	case o.WideKV:
 		b.kvBytes = 4
@@ -134,7 +139,7 @@ func (b *Backend) open(images *planner.Images) error {
 	for name, k := range map[string]**Kernel{
 		"rmsnorm": &k.rmsnorm, "gated_norm": &k.gatedNorm, "copy_rows": &k.copyRows, "project_f32": &k.projectF32, "project_sum": &k.projectSum,
 		"gather_f32": &k.gatherF32, "attention_prepare" + suffix: &k.prepare, "attention" + suffix: &k.attention,
-		"conv": &k.conv, "gdn": &k.gdn, "gdn_chunk": &k.gdnChunk, "hadamard": &k.hadamard,
+		"conv": &k.conv, "gdn": &k.gdn, "gdn_chunk": &k.gdnChunk, "hadamard": &k.hadamard, "quantize_rows": &k.quantize, "project_int8": &k.projectInt8,
 		"moe_route": &k.route, "moe_group": &k.group, "moe_combine": &k.combine, "add_gated": &k.addGated,
 		"expand": &k.expand, "grouped_norm": &k.groupedNorm, "hyper_mix": &k.mix, "hyper_write": &k.write, "stream_mean": &k.mean,
 		"ngram_gate": &k.ngramGate, "ngram_conv": &k.ngramConv,

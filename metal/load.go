@@ -17,6 +17,7 @@ type matrix struct {
 	planes               planeBuffers
 	gather, small, large *Kernel // nil for F32 rows
 	params               projectParams
+	codes                *Kernel // of rotated inputs in codes; nil: there is none
 	signs                *Buffer // of a rotated input, or a rotated table's inverse; nil: none
 	bytes                int64   // of its rows
 
@@ -86,6 +87,9 @@ func (b *Backend) loadMatrix(m *matrix, w planner.Weights, t *planner.Tensor) (e
 			if *k, err = b.device.Kernel(name + f.Name); err != nil {
 				return err
 			}
+		}
+		if in.Type == dequant.PQ2_0 && t.Cols%codeBlock == 0 {
+			m.codes = b.kernels.projectInt8
 		}
 		m.planes, m.bytes = planesOf(img.buffer, in), planeBytes(f, t.Rows, t.Cols)
 		return nil

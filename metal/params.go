@@ -18,6 +18,7 @@ package metal
 #include "kernels/rows.h"
 #include "kernels/sampling.h"
 #include "kernels/selector.h"
+#include "kernels/ternary.h"
 */
 import "C"
 
@@ -63,6 +64,7 @@ type (
 	acceptLane       = C.AcceptLane
 	accepted         = C.Accepted
 	acceptParams     = C.AcceptParams
+	quantizeParams   = C.QuantizeParams
 
 	cUint  = C.uint
 	cInt   = C.int
@@ -89,6 +91,9 @@ const (
 	hadamardBlock  = C.hadamardBlock
 	draftProposals = C.proposals
 	draftDraws     = C.draws
+	codeBlock      = C.codeBlock
+	ternaryGroup   = C.ternaryGroup
+	ternaryRows    = C.ternaryRows
 
 	partCols         = C.partCols
 	epilogueStore    = C.EpilogueStore

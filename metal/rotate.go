@@ -80,6 +80,8 @@ const (
 	scratchScores
 	scratchBlocks
 	scratchParts
+	scratchCodes
+	scratchScales
 	scratchKinds
 )
 

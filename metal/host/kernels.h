@@ -16,4 +16,5 @@ namespace splash_kernels { namespace {
 #include "../kernels/rows.metal"
 #include "../kernels/sampling.metal"
 #include "../kernels/selector.metal"
+#include "../kernels/ternary.metal"
 } } // namespace splash_kernels
