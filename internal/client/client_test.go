@@ -3,6 +3,7 @@ package client
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -572,4 +573,17 @@ func FuzzFiles(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestPiOfSmallContext: Pi asks for the output limit it is told with every request, so a prompt must fit beside it.
+func TestPiOfSmallContext(t *testing.T) {
+	for context, output := range map[int]int{2: 1, 32768: 16384, 65536: 32768, 262144: 32768} {
+		dir, env := home(t)
+		s := testServer(8000)
+		s.Context = context
+		command(t, "pi", s, env)
+		if want := fmt.Sprintf(`"maxTokens": %d`, output); !strings.Contains(read(t, filepath.Join(dir, ".pi", "agent", "models.json")), want) {
+			t.Errorf("a context of %d: no %s", context, want)
+		}
+	}
 }

@@ -69,6 +69,6 @@ func (l *launch) piProvider() *ojson.Object {
 		"thinkingLevelMap", ojson.NewObject("off", "none"), // Pi would say nothing, which leaves it to the model
 		"input", input,
 		"contextWindow", l.Context,
-		"maxTokens", mostOutput)
+		"maxTokens", min(mostOutput, max(1, l.Context/2))) // Pi asks for them all, beside any prompt
 	return ojson.NewObject("baseUrl", l.endpoint(), "api", "openai-completions", "apiKey", key, "models", []any{model})
 }
