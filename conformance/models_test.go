@@ -42,10 +42,11 @@ func modelBackends() []modelBackend {
 // hundred products to float32 amounts to in a few layers.
 const modelTolerance = 0x1p-15
 
-// architectures are models of every architecture, in every container that the architecture has.
+// architectures are models of every architecture, in every container that the architecture has; in full, also in every format of a
+// GGUF.
 func architectures() []storedModel {
 	all := fixtures.LinearTypes
-	return []storedModel{
+	models := []storedModel{
 		inGGUF(fixtures.Recipe{Family: "tiny-qwen35-tied", Formats: fixtures.Mixed(all()...)}),
 		inGGUF(fixtures.Recipe{Family: "tiny-qwen35moe", Formats: fixtures.Mixed(all()...), Fused: true, Predict: 2}),
 		inGGUF(fixtures.Recipe{Family: "tiny-qwen4exp", Formats: fixtures.Mixed(all()...), Experts: 8}),
@@ -58,6 +59,12 @@ func architectures() []storedModel {
 		in(fixtures.CompressedTensors, rounded("tiny-qwen35-tied", byLayer(dequant.FP8Rows, dequant.NVFP4))),
 		in(fixtures.CompressedTensors, rounded("tiny-qwen35moe", byLayer(dequant.FP8Rows, dequant.NVFP4))),
 	}
+	for _, family := range []string{"tiny-qwen35", "tiny-qwen35moe", "tiny-qwen4exp", "tiny-flint"} {
+		for i := 0; *full && i < len(all()); i++ {
+			models = append(models, inGGUF(fixtures.Recipe{Family: family, Seed: 9, Formats: fixtures.Uniform(all()[i])}))
+		}
+	}
+	return models
 }
 
 // TestModels runs a model of every architecture and container on every backend: a prompt in two passes, whose logits are near the

@@ -418,7 +418,7 @@ func TestExperts(t *testing.T) {
 
 // expertFormats are the formats that experts are tried in: of a backend with a kernel a format, all that planes have.
 func expertFormats(b *operatorBackend) []dequant.Type {
-	if !b.planes || b.only != nil {
+	if !*full && (!b.planes || b.only != nil) {
 		return []dequant.Type{dequant.Q4_K, dequant.Q8_0, dequant.BF16, dequant.IQ3XXS}
 	}
 	var all []dequant.Type

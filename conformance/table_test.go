@@ -12,6 +12,9 @@ import (
 	"text/tabwriter"
 )
 
+// full runs every format at every shape.
+var full = flag.Bool("full", false, "try every format at every shape, which takes long")
+
 // A tableRow is an operator group on a backend: cases, values compared, and the worst error by its bound.
 type tableRow struct {
 	group, backend string
