@@ -195,6 +195,8 @@ func TestSafetensorsRefused(t *testing.T) {
 			s.dtype, s.shape = "F4", []int64{0}
 		}, cannot + "norm.weight (F4)"},
 		{"biases in F16", "mlx", set(mlxHead+".biases", safetensors.F16), mlxHead + ".biases is F16, expected BF16"},
+		{"scales in F16", "mlx", set(mlxHead+".scales", safetensors.F16),
+			mlxHead + ".scales is F16; scales of MLX weights are BF16 (affine) or U8 (mxfp4, nvfp4)"},
 		{"no biases", "mlx", drop(mlxHead + ".biases"), cannot + "language_model.lm_head.biases (missing)"},
 		{"biases of another shape", "mlx", set(mlxHead+".biases", safetensors.BF16, 2048, 2),
 			"unexpected shape for " + mlxHead + ".biases: [2048, 2], expected [2048, 4]"},
