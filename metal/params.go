@@ -15,6 +15,7 @@ package metal
 #include "kernels/norm.h"
 #include "kernels/project.h"
 #include "kernels/qsa.h"
+#include "kernels/repack.h"
 #include "kernels/rows.h"
 #include "kernels/sampling.h"
 #include "kernels/selector.h"
@@ -65,6 +66,7 @@ type (
 	accepted         = C.Accepted
 	acceptParams     = C.AcceptParams
 	quantizeParams   = C.QuantizeParams
+	repackParams     = C.RepackParams
 
 	cUint  = C.uint
 	cInt   = C.int
@@ -94,6 +96,8 @@ const (
 	codeBlock      = C.codeBlock
 	ternaryGroup   = C.ternaryGroup
 	ternaryRows    = C.ternaryRows
+	bitsEntry      = C.bitsEntry
+	noBit          = C.noBit
 
 	partCols         = C.partCols
 	epilogueStore    = C.EpilogueStore

@@ -13,6 +13,7 @@ namespace splash_kernels { namespace {
 #include "../kernels/norm.metal"
 #include "../kernels/project.metal"
 #include "../kernels/qsa.metal"
+#include "../kernels/repack.metal"
 #include "../kernels/rows.metal"
 #include "../kernels/sampling.metal"
 #include "../kernels/selector.metal"
