@@ -33,6 +33,7 @@ func (e *Engine) admit() (stop bool) {
 	if stop {
 		return true
 	}
+	e.receive()
 	e.reap()
 	e.attend()
 	e.figures.wait = waitNone
@@ -208,7 +209,7 @@ func (e *Engine) begin(s *Stream) {
 	cached := 0
 	if e.prefixes.limit > 0 || e.prefixes.store != nil {
 		e.prefixes.room = e.memory.room(e.prefixes.limit)
-		cached = e.prefixes.resume(s.lane, s.prompt)
+		cached = e.prefixes.resume(s.lane, s.key)
 		if s.chosen == 0 {
 			s.plan(&e.prefixes, cached)
 		} else {
@@ -219,7 +220,8 @@ func (e *Engine) begin(s *Stream) {
 	if s.held {
 		s.at = cached
 		e.figures.ReplayTokens += int64(len(s.prompt) - cached)
-		return
+	} else {
+		s.start(s.lane, cached)
 	}
-	s.start(s.lane, cached)
+	e.look(s)
 }

@@ -119,7 +119,7 @@ func (e *Engine) build() {
 		if left == 0 || !e.schedule.takes(s) {
 			continue
 		}
-		chunk := s.prompt[s.at:min(s.next(), s.at+left)]
+		chunk := s.prompt[s.at:s.blind(min(s.next(), s.at+left))]
 		left -= len(chunk)
 		outputs := 0
 		if s.at+len(chunk) == len(s.prompt) && s.chosen == 0 {
@@ -131,7 +131,9 @@ func (e *Engine) build() {
 }
 
 func (e *Engine) add(s *Stream, tokens []int32, outputs int) {
-	e.pass.Segments = append(e.pass.Segments, model.Segment{Lane: s.lane, Tokens: tokens, Outputs: outputs})
+	seg := model.Segment{Lane: s.lane, Tokens: tokens, Outputs: outputs}
+	s.dress(&seg)
+	e.pass.Segments = append(e.pass.Segments, seg)
 	e.taken = append(e.taken, s)
 }
 
@@ -190,6 +192,7 @@ func (e *Engine) commit(s *Stream, seg *model.Segment, kept int) {
 	prompt := !s.decoding()
 	s.at += kept
 	if prompt {
+		s.passBy()
 		s.progress(min(s.at, len(s.request.Prompt)))
 		if s.decoding() {
 			s.setPhase(phaseDecode)

@@ -47,6 +47,7 @@ type Options struct {
 	Rows     Rows             // which proposals are verified
 	Window   int              // rows of context a draft can see; 2048
 	Vocab    int              // of the target, which proposals are held to
+	Hidden   int              // of the target: the width of images' rows
 	Now      func() time.Time // the clock of passes; time.Now
 	Log      func(line string)
 }
@@ -257,6 +258,10 @@ func (e *Engine) run() {
 			e.wait()
 			continue
 		}
+		if e.stuck() {
+			<-e.wake // an image, or the end of a request
+			continue
+		}
 		if err := e.guarded(func() error { e.step(); return nil }); err != nil {
 			e.fail(err)
 		}
@@ -293,6 +298,7 @@ func (e *Engine) finish(s *Stream, why Reason, err error) {
 		return
 	}
 	s.finished = true
+	s.sight.close()
 	e.release(s)
 	if why == Failed {
 		e.stats.failures.Add(1)

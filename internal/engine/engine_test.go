@@ -92,7 +92,7 @@ func (f *fake) Forward(p *model.Pass) error {
 	for _, s := range p.Segments {
 		h := f.history[s.Lane][len(f.history[s.Lane])-1]
 		for i, t := range s.Tokens {
-			h = step(h, t)
+			h = f.see(step(h, t), &s, i)
 			rows++
 			f.history[s.Lane] = append(f.history[s.Lane], h)
 			if i >= len(s.Tokens)-s.Outputs {

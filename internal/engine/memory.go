@@ -123,10 +123,11 @@ func (e *Engine) giveUp(s *Stream) {
 func (e *Engine) replay(s *Stream) {
 	e.release(s)
 	s.at = 0
-	s.prompt = s.request.Prompt
+	prompt := s.request.Prompt
 	if s.chosen > 0 {
-		s.prompt = slices.Concat(s.request.Prompt, s.output[:s.chosen-1]) // the last one is the anchor
+		prompt = slices.Concat(prompt, s.output[:s.chosen-1]) // the last one is the anchor
 	}
+	s.see(prompt)
 }
 
 // grow charges the lanes of the next pass with the rows it adds. Where there is no room, the lanes that come last give up

@@ -272,12 +272,12 @@ func (c *prefixes) stats() CacheStats {
 // and every so often on the way.
 func (s *Stream) plan(c *prefixes, from int) {
 	n := len(s.prompt)
-	replay := (n - max(s.request.Tail, 1)) / pageTokens * pageTokens
-	junction := c.junction(s.prompt)
+	replay := s.keepable((n - max(s.request.Tail, 1)) / pageTokens * pageTokens)
+	junction := s.keepable(c.junction(s.key))
 	s.stops = s.stops[:0]
 	for at := (from/rollingTokens + 1) * rollingTokens; at < replay; at += rollingTokens {
 		if at-from >= rollingMargin && replay-at >= rollingMargin {
-			s.stops = append(s.stops, at)
+			s.stops = append(s.stops, s.keepable(at))
 		}
 	}
 	for _, at := range []int{junction, replay} {
@@ -319,7 +319,7 @@ func (e *Engine) checkpoint(s *Stream) {
 	}
 	defer e.publishCache()
 	e.prefixes.room = e.memory.room(e.prefixes.limit)
-	p := e.prefixes.save(s.lane, s.prompt[:s.at])
+	p := e.prefixes.save(s.lane, s.key[:s.at])
 	if p == nil || slices.Contains(s.keep[:], s.at) {
 		return
 	}

@@ -16,7 +16,7 @@ type schedule struct {
 
 // takes reports whether the pass has rows of a stream.
 func (c *schedule) takes(s *Stream) bool {
-	return s.decoding() != c.prompts && s.request.Priority >= c.least
+	return s.decoding() != c.prompts && s.request.Priority >= c.least && !s.waits()
 }
 
 // choose says what the next pass is of: where prompts are to be read, those of the highest priority, and of the decoding
@@ -25,7 +25,7 @@ func (e *Engine) choose() {
 	c := &e.schedule
 	top, prompts := Background, false
 	for _, s := range e.active {
-		if !s.decoding() {
+		if !s.decoding() && !s.waits() {
 			top, prompts = max(top, s.request.Priority), true
 		}
 	}

@@ -14,7 +14,8 @@ import (
 // A Request is a prompt and how to go on from it.
 type Request struct {
 	Prompt    []int32
-	MaxTokens int // 0: what the context leaves
+	Images    []Image // of the prompt, in its order
+	MaxTokens int     // 0: what the context leaves
 	Priority  Priority
 	Policy    oracle.Policy
 	Seed      uint64  // of the random stream of a sampled request
@@ -42,7 +43,7 @@ func (r *Request) check(limit int) error {
 	case r.MaxTokens < 0:
 		return fmt.Errorf("engine: %d output tokens", r.MaxTokens)
 	}
-	return nil
+	return r.checkImages()
 }
 
 // A Reason says why a stream ended.
@@ -72,6 +73,8 @@ type Stream struct {
 
 	// Of the engine's loop alone.
 	prompt   []int32 // to be read: the request's, and what was said since where a lane's states were given up
+	key      []int32 // of the prompt, by which it is compared with others
+	sight    sight
 	output   []int32
 	lane     model.Lane
 	saved    model.Checkpoint // of a suspended stream; noCheckpoint: it reads again
@@ -109,9 +112,10 @@ type Stream struct {
 
 func newStream(ctx context.Context, r Request, contextSize int) *Stream {
 	s := &Stream{
-		ctx: ctx, unwatch: func() bool { return true }, left: func() {}, prompt: r.Prompt, request: r, limit: r.MaxTokens,
+		ctx: ctx, unwatch: func() bool { return true }, left: func() {}, request: r, limit: r.MaxTokens,
 		lane: noLane, saved: noCheckpoint, ready: make(chan struct{}, 1),
 	}
+	s.see(r.Prompt)
 	if s.limit == 0 {
 		s.limit = contextSize - len(r.Prompt)
 	}
