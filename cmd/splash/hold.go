@@ -25,7 +25,7 @@ func hold(dir string, h holder) (release func(), err error) {
 		return nil, errors.New("Splash is being upgraded; wait for the upgrade to finish")
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the folder of Splash's own files cannot be used (SPLASH_DATA_DIR names another): %w", err)
 	}
 	path := filepath.Join(dir, fmt.Sprintf("serve-%d.lock", h.Port))
 	port, err := flock.Try(path)
