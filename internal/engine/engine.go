@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -269,10 +270,19 @@ func (e *Engine) run() {
 	}
 }
 
-// guarded runs work of the backend; a panic there is a fault of its own, not of the process.
+// guarded runs work of the backend; a panic there is a fault of its own, not of the process. So is a read of mapped weights
+// whose file has become shorter.
 func (e *Engine) guarded(work func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		if p := recover(); p != nil {
+		switch p := recover().(type) {
+		case nil:
+		case interface {
+			error
+			Addr() uintptr
+		}:
+			err = fmt.Errorf("engine: the pass failed: memory at %#x cannot be read, as where a file of the model was cut short", p.Addr())
+		default:
 			err = fmt.Errorf("engine: the pass failed: %v", p)
 		}
 	}()
