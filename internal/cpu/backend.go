@@ -93,6 +93,7 @@ type worker struct {
 	tile    tile
 	natural []natural
 	acc     [2][]float32 // [rows][lanes] of a tile; the second is that of a gate's other half
+	buffers []byte       // of unpacked blocks
 	floats  floatRows
 	row     []float32 // decoded rows
 	taps    [maxTaps][]float32

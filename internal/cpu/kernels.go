@@ -28,6 +28,9 @@ type kernels struct {
 	// fused adds the products of lanes rows of a matrix and one row of activations to acc, with the bits of unpack and
 	// product, and reports whether it has a way to; nil: it never has.
 	fused func(w *worker, acc []float32, m *matrix, in *input, row int) bool
+	// piped adds the products of tiles of lanes rows of a matrix and a panel of the most rows to acc, [tiles][rows][lanes],
+	// likewise.
+	piped func(w *worker, acc []float32, m *matrix, in *input, row, tiles int) bool
 	// exact adds the products of a tile's columns and those of an input's rows as they are to acc, [rows][lanes]; nil: the
 	// level decodes rows and multiplies them by dot.
 	exact func(acc []float32, t *tile, f *blockFormat, in *input, unit int)

@@ -117,20 +117,25 @@ type tileUnpacker struct {
 
 	// fused multiplies by one row of activations what f would unpack, with the bits of the product of a tile; or nil.
 	fused func(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32, biases *int32)
+	// piped multiplies tiles by a panel of 8 rows, again with those bits, unpacking a block while it multiplies another; or nil.
+	piped func(acc *float32, buffers, src *byte, stride, tiles, blocks int, x *int8, dx, sums *float32, biases *int32)
 }
+
+// pipedBuffers is room for two blocks that the largest of piped unpacks.
+const pipedBuffers = 2 * (16*256 + 2*16*64)
 
 // unpackers512 are those of the formats that most files are in. Others are unpacked row by row and interleaved.
 var unpackers512 = map[dequant.Type]*tileUnpacker{
-	dequant.Q4_K:          {unpackQ4K512, 8, 144, 0, fusedQ4K512},
-	dequant.Q5_K:          {unpackQ5K512, 8, 176, 0, fusedQ5K512},
-	dequant.Q6_K:          {unpackQ6K512, 8, 210, 32, fusedQ6K512},
-	dequant.Q8_0:          {unpackQ8512, 2, 68, 128, fusedQ8512},
-	dequant.Q4_0:          {unpackQ40512, 1, 18, 8, fusedQ40512},
-	dequant.IQ4NL:         {unpackIQ4NL512, 1, 18, 128, nil},
-	dequant.IQ4XS:         {unpackIQ4XS512, 8, 136, 128, fusedIQ4XS512},
-	dequant.MXFP4:         {unpackMXFP4512, 1, 17, 128, nil},
-	dequant.NVFP4:         {unpackNVFP4512, 2, 36, 128, nil},
-	dequant.Affine(4, 64): {unpackAffine4512, 2, 36, 0, nil},
+	dequant.Q4_K:          {unpackQ4K512, 8, 144, 0, fusedQ4K512, pipedQ4K512r8},
+	dequant.Q5_K:          {unpackQ5K512, 8, 176, 0, fusedQ5K512, pipedQ5K512r8},
+	dequant.Q6_K:          {unpackQ6K512, 8, 210, 32, fusedQ6K512, pipedQ6K512r8},
+	dequant.Q8_0:          {unpackQ8512, 2, 68, 128, fusedQ8512, pipedQ8512r8},
+	dequant.Q4_0:          {unpackQ40512, 1, 18, 8, fusedQ40512, pipedQ40512r8},
+	dequant.IQ4NL:         {unpackIQ4NL512, 1, 18, 128, nil, nil},
+	dequant.IQ4XS:         {unpackIQ4XS512, 8, 136, 128, fusedIQ4XS512, pipedIQ4XS512r8},
+	dequant.MXFP4:         {unpackMXFP4512, 1, 17, 128, nil, nil},
+	dequant.NVFP4:         {unpackNVFP4512, 2, 36, 128, nil, nil},
+	dequant.Affine(4, 64): {unpackAffine4512, 2, 36, 0, nil, nil},
 }
 
 // form512 is a format's form in tiles of unsigned codes.
@@ -196,6 +201,23 @@ func fused512(w *worker, acc []float32, m *matrix, in *input, row int) bool {
 	return true
 }
 
+// piped512 multiplies whole tiles of 16 rows by a panel of 8 rows of activations without a tile between, where the format
+// has a kernel for it.
+func piped512(w *worker, acc []float32, m *matrix, in *input, row, tiles int) bool {
+	u := m.blocks.tile
+	if u == nil || u.piped == nil || m.cols/unit%u.units != 0 {
+		return false
+	}
+	if w.buffers == nil {
+		w.buffers = aligned[byte](pipedBuffers)
+	}
+	p := &in.panels[0]
+	src, _, stride := u.place(m, row, 0)
+	u.piped(first(acc), first(w.buffers), src, stride, tiles, m.cols/unit/u.units,
+		first(p.codes), first(p.scales), first(p.sums), first(p.biases))
+	return true
+}
+
 // ahead is where the part of the next tile lies that as much is multiplied of as of this tile's unit at, and how much a
 // unit has of it: a tile is all in one piece. At the end it is this tile's own.
 func (m *matrix) ahead(row, at int) (*byte, int) {
@@ -250,7 +272,8 @@ func bytesOf(x []float32) *byte { return (*byte)(unsafe.Pointer(unsafe.SliceData
 func kernels512() *kernels {
 	k := &kernels{
 		level: AVX512, lanes: lanes512, panels: []int{8, 4, 2, 1}, form: form512,
-		quantize: quantizeFloats512, unpack: unpackTile512, product: product512, fused: fused512, readsFloats: true,
+		quantize: quantizeFloats512, unpack: unpackTile512, product: product512, fused: fused512, piped: piped512,
+		readsFloats: true,
 		exact: func(acc []float32, t *tile, f *blockFormat, in *input, at int) {
 			exacts512.run(acc, lanes512, t, f, in, at)
 		},

@@ -99,6 +99,33 @@ func BenchmarkProduct(b *testing.B) {
 	}
 }
 
+// BenchmarkTiles multiplies tiles, which stay in the second cache, by a panel, unpacking them on its way.
+func BenchmarkTiles(b *testing.B) {
+	k, err := kernelsOf("")
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, kind := range []dequant.Type{dequant.Q4_K, dequant.Q5_K, dequant.Q6_K, dequant.Q8_0, dequant.Q4_0, dequant.IQ4XS, dequant.MXFP4} {
+		for _, rows := range k.panels {
+			b.Run(fmt.Sprintf("%s/%d", kind, rows), func(b *testing.B) {
+				const tiles, cols = 8, 1024
+				m, w := blocked(b, k, randomMatrix(b, dequant.Lookup(kind), tiles*k.lanes, cols, r)), &worker{}
+				back := &Backend{k: k, pool: newPool(1), workers: []*worker{w}}
+				x := floats(rows * cols)
+				for i := range x {
+					x[i] = float32(r.NormFloat64())
+				}
+				in := back.inputs.of(back, m, x, cols, rows)
+				acc := floats(tiles * rows * k.lanes)
+				took := least(b, func() { back.tileProducts(w, acc, m, in, 0, tiles) })
+				b.ReportMetric(float64(took.Nanoseconds())*256/float64(m.rows*cols), "ns/256")
+				b.ReportMetric(float64(m.rows*cols*rows)/float64(took.Nanoseconds()), "GMAC/s")
+			})
+		}
+	}
+}
+
 // BenchmarkQuantize rounds rows of activations.
 func BenchmarkQuantize(b *testing.B) {
 	k, err := kernelsOf("")
@@ -124,7 +151,7 @@ func BenchmarkQuantize(b *testing.B) {
 	}
 }
 
-// BenchmarkStream multiplies one row of activations by a matrix that no cache holds, and reads as many
+// BenchmarkStream multiplies a row of activations, and eight, by a matrix that no cache holds, and reads as many
 // bytes without computing beside it: the median of stretches of a few megabytes.
 func BenchmarkStream(b *testing.B) {
 	k, err := kernelsOf("")
@@ -134,13 +161,15 @@ func BenchmarkStream(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, kind := range []dequant.Type{dequant.Q4_K, dequant.Q6_K, dequant.Q8_0, dequant.IQ4XS, dequant.BF16} {
 		for _, cols := range []int{1024, 3584} {
-			f := dequant.Lookup(kind)
-			b.Run(fmt.Sprintf("%s/%d", f, cols), func(b *testing.B) { benchmarkStream(b, k, f, cols, r) })
+			for _, inputs := range []int{1, 8} {
+				f := dequant.Lookup(kind)
+				b.Run(fmt.Sprintf("%s/%d/%d", f, cols, inputs), func(b *testing.B) { benchmarkStream(b, k, f, cols, inputs, r) })
+			}
 		}
 	}
 }
 
-func benchmarkStream(b *testing.B, k *kernels, f *dequant.Format, cols int, r *rand.Rand) {
+func benchmarkStream(b *testing.B, k *kernels, f *dequant.Format, cols, inputs int, r *rand.Rand) {
 	const stretch = 2 << 20
 	rows := 96 << 20 / f.RowBytes(cols) &^ 15
 	small := randomMatrix(b, f, 64, cols, r)
@@ -155,11 +184,11 @@ func benchmarkStream(b *testing.B, k *kernels, f *dequant.Format, cols int, r *r
 	for range workers {
 		back.workers = append(back.workers, &worker{})
 	}
-	x := floats(cols)
+	x := floats(inputs * cols)
 	for i := range x {
 		x[i] = float32(r.NormFloat64())
 	}
-	in := back.inputs.of(back, w, x, cols, 1)
+	in := back.inputs.of(back, w, x, cols, inputs)
 	step := max(1, stretch/f.RowBytes(cols)/k.lanes) * k.lanes
 	s := &streamTask{b: back, m: w, in: in}
 	var product, read []float64
@@ -197,15 +226,17 @@ type streamTask struct {
 
 func (s *streamTask) run(w, first, last int) {
 	k, n := s.b.k, s.m.stored.Format.RowBytes(s.m.cols)
-	for i := first; i < last; i++ {
-		row := s.row + i*k.lanes
-		if s.read {
-			data := s.m.stored.Data[row*n : (row+k.lanes)*n]
-			k.most(unsafe.Slice((*float32)(unsafe.Pointer(&data[0])), len(data)/4&^15))
-			continue
-		}
-		worker := s.b.workers[w]
-		s.b.tileProduct(worker, worker.accumulators(0, k.lanes), s.m, s.in, row, k.lanes)
+	row, rows := s.row+first*k.lanes, (last-first)*k.lanes
+	if s.read {
+		data := s.m.stored.Data[row*n : (row+rows)*n]
+		k.most(unsafe.Slice((*float32)(unsafe.Pointer(&data[0])), len(data)/4&^15))
+		return
+	}
+	worker := s.b.workers[w]
+	for ; rows > 0; rows -= mostTiles * k.lanes {
+		tiles := min(rows/k.lanes, mostTiles)
+		s.b.tileProducts(worker, worker.accumulators(0, tiles*s.in.rows*k.lanes), s.m, s.in, row, tiles)
+		row += mostTiles * k.lanes
 	}
 }
 
@@ -362,6 +393,35 @@ func TestProduct(t *testing.T) {
 		}
 		e.report()
 		plain.report()
+	})
+}
+
+// TestTileProducts holds several tiles of rows at once, the last of them cut short, to the bits of one after another.
+func TestTileProducts(t *testing.T) {
+	eachKernels(t, func(t *testing.T, k *kernels) {
+		r := rand.New(rand.NewPCG(19, 20))
+		const cols = 768
+		for _, stored := range blockMatrices(t, 4*k.lanes, cols, r) {
+			for _, left := range []int{1, 5, k.lanes} { // rows of the last of four tiles
+				m := blocked(t, k, stored)
+				m.rows -= k.lanes - left
+				for _, rows := range []int{1, 3, k.panels[0]} {
+					back := &Backend{k: k, pool: newPool(1), workers: []*worker{{}}}
+					w, size := back.workers[0], rows*k.lanes
+					in := back.inputs.of(back, m, normals(t, r, rows*cols), cols, rows)
+					acc, g := guard(t, 4*size)
+					back.tileProducts(w, acc, m, in, 0, 4)
+					g.check("products")
+					one := make([]float32, size)
+					for i := range 4 {
+						back.tileProduct(w, one, m, in, i*k.lanes, min(k.lanes, m.rows-i*k.lanes))
+						if !slices.Equal(one, acc[i*size:(i+1)*size]) {
+							t.Fatalf("%s: tile %d of 4, %d rows: differs from itself alone", stored.Format, i, rows)
+						}
+					}
+				}
+			}
+		}
 	})
 }
 

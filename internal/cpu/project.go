@@ -71,28 +71,41 @@ func (t *productTask) grain(tiles int) int {
 
 func (t *productTask) run(w, first, last int) {
 	at := 0
-	for i := first; i < last; i++ {
+	for i := first; i < last; {
 		for at+1 < len(t.all) && t.all[at+1].tiles <= i {
 			at++
 		}
-		t.tile(t.b.workers[w], &t.all[at], i-t.all[at].tiles)
+		end := last
+		if at+1 < len(t.all) {
+			end = min(end, t.all[at+1].tiles)
+		}
+		p, n := &t.all[at], 1
+		if p.in.rows == t.b.k.panels[0] {
+			n = min(end-i, mostTiles)
+		}
+		t.some(t.b.workers[w], p, i-p.tiles, n)
+		i += n
 	}
 }
 
-// tile runs one tile of a product.
-func (t *productTask) tile(w *worker, p *product, i int) {
+// mostTiles bounds those that a worker multiplies by a panel before it puts their results where they go.
+const mostTiles = 8
+
+// some runs n tiles of a product from tile i on.
+func (t *productTask) some(w *worker, p *product, i, n int) {
 	b, lanes := t.b, t.b.k.lanes
-	row := i * lanes
-	rows := min(lanes, p.m.rows-row)
-	n := p.in.rows * lanes
-	acc := w.accumulators(0, roundUp(n, vector))
-	b.tileProduct(w, acc[:n], p.m, p.in, row, rows)
+	row, size := i*lanes, p.in.rows*lanes
+	acc := w.accumulators(0, roundUp(n*size, vector))
+	b.tileProducts(w, acc[:n*size], p.m, p.in, row, n)
 	if p.up != nil {
-		up := w.accumulators(1, roundUp(n, vector))
-		b.tileProduct(w, up[:n], p.up, p.upIn, row, rows)
+		up := w.accumulators(1, roundUp(n*size, vector))
+		b.tileProducts(w, up[:n*size], p.up, p.upIn, row, n)
 		b.k.swish(acc, acc, up)
 	}
-	p.put(acc, lanes, row, rows)
+	for j := range n {
+		p.put(acc[j*size:(j+1)*size], lanes, row, min(lanes, p.m.rows-row))
+		row += lanes
+	}
 }
 
 // vector is the number of values that elementwise kernels take together: what is left goes another way, and may round
@@ -104,6 +117,22 @@ func roundUp(n, to int) int { return (n + to - 1) / to * to }
 func (w *worker) accumulators(i, n int) []float32 {
 	w.acc[i] = grown(w.acc[i], n)
 	return w.acc[i]
+}
+
+// tileProducts writes the products of n tiles of rows, from row on, and all rows of an input to acc, [n][input rows][lanes].
+func (b *Backend) tileProducts(w *worker, acc []float32, m *matrix, in *input, row, n int) {
+	lanes, size := b.k.lanes, in.rows*b.k.lanes
+	whole := min(n, (m.rows-row)/lanes)
+	if m.rounded() && in.rows == b.k.panels[0] && whole > 0 && b.k.piped != nil {
+		clear(acc[:whole*size])
+		if b.k.piped(w, acc, m, in, row, whole) {
+			acc, row, n = acc[whole*size:], row+whole*lanes, n-whole
+		}
+	}
+	for i := range n {
+		b.tileProduct(w, acc[i*size:(i+1)*size], m, in, row, min(lanes, m.rows-row))
+		row += lanes
+	}
 }
 
 // tileProduct writes the products of rows of a matrix and all rows of an input to acc, [input rows][lanes].

@@ -16,11 +16,17 @@ func unpackQ4K512(codes *byte, scales *float32, mins *float32, src *byte, stride
 // The product of 16 rows of Q4_K blocks and one of activations. Scales and minima are room for a block's.
 func fusedQ4K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
 
+// Adds the products of tiles of 16 rows of Q4_K blocks and 8 rows of activations to acc, [tiles][8][16].
+func pipedQ4K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+
 // Unpacks Q5_K blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackQ5K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
 // The product of 16 rows of Q5_K blocks and one of activations. Scales and minima are room for a block's.
 func fusedQ5K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+
+// Adds the products of tiles of 16 rows of Q5_K blocks and 8 rows of activations to acc, [tiles][8][16].
+func pipedQ5K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Unpacks Q6_K blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackQ6K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
@@ -28,11 +34,17 @@ func unpackQ6K512(codes *byte, scales *float32, mins *float32, src *byte, stride
 // The product of 16 rows of Q6_K blocks and one of activations. Scales and minima are room for a block's.
 func fusedQ6K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
 
+// Adds the products of tiles of 16 rows of Q6_K blocks and 8 rows of activations to acc, [tiles][8][16].
+func pipedQ6K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+
 // Unpacks pairs of Q8_0 blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackQ8512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
 // The product of 16 rows of pairs of Q8_0 blocks and one of activations. Scales and minima are room for a block's.
 func fusedQ8512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+
+// Adds the products of tiles of 16 rows of pairs of Q8_0 blocks and 8 rows of activations to acc, [tiles][8][16].
+func pipedQ8512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Unpacks IQ4_XS blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackIQ4XS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
@@ -40,11 +52,17 @@ func unpackIQ4XS512(codes *byte, scales *float32, mins *float32, src *byte, stri
 // The product of 16 rows of IQ4_XS blocks and one of activations. Scales and minima are room for a block's.
 func fusedIQ4XS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
 
+// Adds the products of tiles of 16 rows of IQ4_XS blocks and 8 rows of activations to acc, [tiles][8][16].
+func pipedIQ4XS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+
 // Unpacks Q4_0 blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackQ40512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
 // The product of 16 rows of Q4_0 blocks and one of activations. Scales and minima are room for a block's.
 func fusedQ40512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+
+// Adds the products of tiles of 16 rows of Q4_0 blocks and 8 rows of activations to acc, [tiles][8][16].
+func pipedQ40512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Unpacks IQ4_NL blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackIQ4NL512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)

@@ -26,6 +26,10 @@ type blockKernel struct {
 	acc          reg.VecVirtual
 	ints         map[int]reg.VecVirtual // of groups that are under way
 	unsigned     bool                   // codes have no bias
+
+	scalesFrom, minsFrom int // of the pointers, of a piped kernel
+	fetch                func(Op)
+	between              func() // emits part of the product of the block before; nil: none
 }
 
 const (
@@ -42,14 +46,15 @@ type blockFormat struct {
 	unsigned              bool // codes have no bias
 	scaled                bool // mins is a parameter: the rows' tensor scales
 	fuse                  bool
-	body                  func(k *blockKernel)
+	// body loads what blocks share and returns what unpacks one.
+	body func(k *blockKernel) func()
 }
 
 // kernels makes them: unpack and, for what matters most, fused.
 func (f *blockFormat) kernels(fused bool) {
 	k := &blockKernel{
 		bytes: f.bytes, columns: f.columns, group: f.group, minima: f.minima, unsigned: f.unsigned, fused: fused,
-		ints: map[int]reg.VecVirtual{},
+		fetch: func(m Op) { PREFETCHT1(m) }, ints: map[int]reg.VecVirtual{},
 	}
 	if fused {
 		TEXT("fused"+f.name+"512", 0, fusedSignature)
@@ -76,7 +81,19 @@ func (f *blockFormat) kernels(fused bool) {
 		k.acc = ZMM()
 		VMOVUPS(at(pointer("acc"), 0), k.acc)
 	}
-	f.body(k)
+	block := f.body(k)
+	Label("block")
+	block()
+	k.next()
+}
+
+// scaleAt and minAt are the places of a group's scales and minima.
+func (k *blockKernel) scaleAt(group int) Mem { return at(k.scales, k.scalesFrom+64*group) }
+func (k *blockKernel) minAt(group int) Mem   { return at(k.mins, k.minsFrom+64*group) }
+
+// transpose is that of 16 rows, with what is emitted between.
+func (k *blockKernel) transpose(v []reg.VecVirtual, take func(dword int, v reg.VecVirtual)) {
+	transpose(v, take, k.between)
 }
 
 // next ends the loop.
@@ -118,7 +135,10 @@ func (k *blockKernel) put(v reg.VecVirtual, dword int) {
 	}
 	k.stored++
 	for lines := (16*k.bytes + 63) / 64; k.fetched*k.columns < 4*lines*k.stored; k.fetched++ {
-		PREFETCHT1(at(k.ahead, 64*k.fetched))
+		k.fetch(at(k.ahead, 64*k.fetched))
+	}
+	if k.between != nil {
+		k.between()
 	}
 }
 
@@ -152,9 +172,9 @@ func (k *blockKernel) units(first, last int) {
 			VCVTDQ2PS(sum, sum)
 			if i == 0 {
 				v = ZMM()
-				VMULPS(at(k.scales, 64*g), sum, v)
+				VMULPS(k.scaleAt(g), sum, v)
 			} else {
-				VFMADD231PS(at(k.scales, 64*g), sum, v)
+				VFMADD231PS(k.scaleAt(g), sum, v)
 			}
 		}
 		VFMADD231PS_BCST(at(k.dx, 4*u), v, k.acc)
@@ -162,7 +182,7 @@ func (k *blockKernel) units(first, last int) {
 			for i := range groups {
 				s := ZMM()
 				VBROADCASTSS(at(k.sums, 4*(u*groups+i)), s)
-				VFNMADD231PS(at(k.mins, 64*(u*groups+i)), s, k.acc)
+				VFNMADD231PS(k.minAt(u*groups+i), s, k.acc)
 			}
 		}
 	}
@@ -202,15 +222,15 @@ var blockFormats = []blockFormat{
 	{name: "Q6K", title: "Q6_K", bytes: 210, columns: 256, group: 16, fuse: true, body: bodyQ6K},
 	{name: "Q8", title: "pairs of Q8_0", bytes: 68, columns: 64, group: 32, fuse: true, body: bodyQ8},
 	{name: "IQ4XS", title: "IQ4_XS", bytes: 136, columns: 256, group: 32, fuse: true, body: bodyIQ4XS},
-	{name: "Q40", title: "Q4_0", bytes: 18, columns: 32, group: 32, fuse: true, body: func(k *blockKernel) { k.bodyNibbles(2, nil) }},
-	{name: "IQ4NL", title: "IQ4_NL", bytes: 18, columns: 32, group: 32, body: func(k *blockKernel) { k.bodyNibbles(2, &codebookIQ4) }},
-	{name: "MXFP4", title: "MXFP4", bytes: 17, columns: 32, group: 32, body: func(k *blockKernel) { k.bodyNibbles(1, &codebookFP4) }},
+	{name: "Q40", title: "Q4_0", bytes: 18, columns: 32, group: 32, fuse: true, body: func(k *blockKernel) func() { return k.bodyNibbles(2, nil) }},
+	{name: "IQ4NL", title: "IQ4_NL", bytes: 18, columns: 32, group: 32, body: func(k *blockKernel) func() { return k.bodyNibbles(2, &codebookIQ4) }},
+	{name: "MXFP4", title: "MXFP4", bytes: 17, columns: 32, group: 32, body: func(k *blockKernel) func() { return k.bodyNibbles(1, &codebookFP4) }},
 	{name: "NVFP4", title: "NVFP4", bytes: 36, columns: 64, group: 16, scaled: true, body: bodyNVFP4},
 	{name: "Affine4", title: "af4g64", bytes: 36, columns: 64, group: 32, minima: true, unsigned: true, body: bodyAffine4},
 }
 
-// scaleBytes writes the four bytes of v times d to places of p, as float32.
-func scaleBytes(v, d reg.VecVirtual, p reg.GPVirtual, place int) {
+// scaleBytes writes the four bytes of v times d to the places of groups from first on, as float32.
+func scaleBytes(v, d reg.VecVirtual, place func(group int) Mem, first int) {
 	for j := range 4 {
 		s := ZMM()
 		switch j {
@@ -224,7 +244,7 @@ func scaleBytes(v, d reg.VecVirtual, p reg.GPVirtual, place int) {
 		}
 		VCVTDQ2PS(s, s)
 		VMULPS(d, s, s)
-		VMOVUPS(s, at(p, 64*(place+j)))
+		VMOVUPS(s, place(first+j))
 	}
 }
 
@@ -242,118 +262,118 @@ func (k *blockKernel) sixBits() {
 	d, top := half(h[0]), ZMM()
 	VPSRLD(Imm(16), h[0], top)
 	for i, side := range []struct {
-		d reg.VecVirtual
-		p reg.GPVirtual
-	}{{d, k.scales}, {half(top), k.mins}} {
+		d     reg.VecVirtual
+		place func(int) Mem
+	}{{d, k.scaleAt}, {half(top), k.minAt}} {
 		first, second, high := ZMM(), ZMM(), ZMM()
 		VPANDD_BCST(bytes4(0x3f), h[1+i], first)
-		scaleBytes(first, side.d, side.p, 0)
+		scaleBytes(first, side.d, side.place, 0)
 		VPSRLD(Imm(uint64(4*i)), h[3], second)
 		VPANDD_BCST(bytes4(0x0f), second, second)
 		VPSRLD(Imm(2), h[1+i], high)
 		VPANDD_BCST(bytes4(0x30), high, high)
 		VPORD(high, second, second)
-		scaleBytes(second, side.d, side.p, 4)
+		scaleBytes(second, side.d, side.place, 4)
 	}
 }
 
 // bodyQ4K: d, dmin, 12 bytes of scales, 128 of nibbles, each 32 of which are a group's low and the next one's high.
-func bodyQ4K(k *blockKernel) {
+func bodyQ4K(k *blockKernel) func() {
 	mask := every(0x0f)
-	Label("block")
-	k.sixBits()
-	for half := range 2 {
-		transpose(k.rows.load64(16+64*half), func(i int, v reg.VecVirtual) {
-			low := 32*half + i/8*16 + i%8
-			k.nibbles(v, mask, low, low+8)
-		})
-		k.units(4*half, 4*half+4)
+	return func() {
+		k.sixBits()
+		for half := range 2 {
+			k.transpose(k.rows.load64(16+64*half), func(i int, v reg.VecVirtual) {
+				low := 32*half + i/8*16 + i%8
+				k.nibbles(v, mask, low, low+8)
+			})
+			k.units(4*half, 4*half+4)
+		}
 	}
-	k.next()
 }
 
 // bodyQ5K: as Q4_K, with 32 bytes of fifth bits before the nibbles, bit j of a byte that of group j.
-func bodyQ5K(k *blockKernel) {
+func bodyQ5K(k *blockKernel) func() {
 	mask := every(0x0f)
 	spill := AllocLocal(8 * 64)
-	Label("block")
-	k.sixBits()
-	run := func(n, i int, v reg.VecVirtual) {
-		for side := range 2 {
-			code, bit := ZMM(), ZMM()
-			if side == 0 {
-				VMOVDQA32(v, code)
-			} else {
-				VPSRLD(Imm(4), v, code)
-			}
-			switch shift := 4 - (2*n + side); {
-			case shift > 0:
-				VPSLLD(Imm(uint64(shift)), spill.Offset(64*i), bit)
-			case shift < 0:
-				VPSRLD(Imm(uint64(-shift)), spill.Offset(64*i), bit)
-			default:
-				VMOVDQU32(spill.Offset(64*i), bit)
-			}
-			VPTERNLOGD(Imm(0xe4), mask, bit, code) // mask ? code : bit
-			VPANDD_BCST(bytes4(0x1f), code, code)
-			k.put(code, 16*n+8*side+i)
-		}
-	}
-	// The bits come first of each four, the nibbles of their columns after them.
-	transpose(k.rows.load64(16), func(i int, v reg.VecVirtual) {
-		if i < 8 {
-			VMOVDQU32(v, spill.Offset(64*i))
-		} else {
-			run(0, i-8, v)
-		}
-	})
-	k.units(0, 2)
-	transpose(k.rows.load64(80), func(i int, v reg.VecVirtual) { run(1+i/8, i%8, v) })
-	k.units(2, 6)
-	transpose(k.rows.load64(112), func(i int, v reg.VecVirtual) {
-		if i >= 8 {
-			run(3, i-8, v)
-		}
-	})
-	k.units(6, 8)
-	k.next()
-}
-
-// bodyQ6K: 128 bytes of low nibbles, 64 of high pairs of bits, 16 scales, d. Codes are 32 more than they mean.
-func bodyQ6K(k *blockKernel) {
-	mask := every(0x0f)
-	spill := AllocLocal(16 * 64)
-	Label("block")
-	k.signedScales()
-	transpose(k.rows.load64(128), func(i int, v reg.VecVirtual) { VMOVDQU32(v, spill.Offset(64*i)) })
-	for half := range 2 {
-		transpose(k.rows.load64(64*half), func(i int, v reg.VecVirtual) {
-			high := spill.Offset(64 * (8*half + i%8))
+	return func() {
+		k.sixBits()
+		run := func(n, i int, v reg.VecVirtual) {
 			for side := range 2 {
-				code, bits := ZMM(), ZMM()
+				code, bit := ZMM(), ZMM()
 				if side == 0 {
 					VMOVDQA32(v, code)
 				} else {
 					VPSRLD(Imm(4), v, code)
 				}
-				switch place := 2*side + i/8; place { // of the pair of bits in a byte
-				case 0:
-					VPSLLD(Imm(4), high, bits)
-				case 1:
-					VPSLLD(Imm(2), high, bits)
-				case 2:
-					VMOVDQU32(high, bits)
-				case 3:
-					VPSRLD(Imm(2), high, bits)
+				switch shift := 4 - (2*n + side); {
+				case shift > 0:
+					VPSLLD(Imm(uint64(shift)), spill.Offset(64*i), bit)
+				case shift < 0:
+					VPSRLD(Imm(uint64(-shift)), spill.Offset(64*i), bit)
+				default:
+					VMOVDQU32(spill.Offset(64*i), bit)
 				}
-				VPTERNLOGD(Imm(0xe4), mask, bits, code)
-				VPANDD_BCST(bytes4(0x3f), code, code)
-				k.put(code, 32*half+16*side+i)
+				VPTERNLOGD(Imm(0xe4), mask, bit, code) // mask ? code : bit
+				VPANDD_BCST(bytes4(0x1f), code, code)
+				k.put(code, 16*n+8*side+i)
+			}
+		}
+		// The bits come first of each four, the nibbles of their columns after them.
+		k.transpose(k.rows.load64(16), func(i int, v reg.VecVirtual) {
+			if i < 8 {
+				VMOVDQU32(v, spill.Offset(64*i))
+			} else {
+				run(0, i-8, v)
 			}
 		})
-		k.units(4*half, 4*half+4)
+		k.units(0, 2)
+		k.transpose(k.rows.load64(80), func(i int, v reg.VecVirtual) { run(1+i/8, i%8, v) })
+		k.units(2, 6)
+		k.transpose(k.rows.load64(112), func(i int, v reg.VecVirtual) {
+			if i >= 8 {
+				run(3, i-8, v)
+			}
+		})
+		k.units(6, 8)
 	}
-	k.next()
+}
+
+// bodyQ6K: 128 bytes of low nibbles, 64 of high pairs of bits, 16 scales, d. Codes are 32 more than they mean.
+func bodyQ6K(k *blockKernel) func() {
+	mask := every(0x0f)
+	spill := AllocLocal(16 * 64)
+	return func() {
+		k.signedScales()
+		k.transpose(k.rows.load64(128), func(i int, v reg.VecVirtual) { VMOVDQU32(v, spill.Offset(64*i)) })
+		for half := range 2 {
+			k.transpose(k.rows.load64(64*half), func(i int, v reg.VecVirtual) {
+				high := spill.Offset(64 * (8*half + i%8))
+				for side := range 2 {
+					code, bits := ZMM(), ZMM()
+					if side == 0 {
+						VMOVDQA32(v, code)
+					} else {
+						VPSRLD(Imm(4), v, code)
+					}
+					switch place := 2*side + i/8; place { // of the pair of bits in a byte
+					case 0:
+						VPSLLD(Imm(4), high, bits)
+					case 1:
+						VPSLLD(Imm(2), high, bits)
+					case 2:
+						VMOVDQU32(high, bits)
+					case 3:
+						VPSRLD(Imm(2), high, bits)
+					}
+					VPTERNLOGD(Imm(0xe4), mask, bits, code)
+					VPANDD_BCST(bytes4(0x3f), code, code)
+					k.put(code, 32*half+16*side+i)
+				}
+			})
+			k.units(4*half, 4*half+4)
+		}
+	}
 }
 
 // signedScales writes the 16 scales of a Q6_K block: signed bytes times d.
@@ -370,29 +390,29 @@ func (k *blockKernel) signedScales() {
 			}
 			VCVTDQ2PS(s, s)
 			VMULPS(d, s, s)
-			VMOVUPS(s, at(k.scales, 64*(4*j+b)))
+			VMOVUPS(s, k.scaleAt(4*j+b))
 		}
 	}
 }
 
 // bodyQ8: d and 32 codes, twice. Codes are 128 more than they mean.
-func bodyQ8(k *blockKernel) {
+func bodyQ8(k *blockKernel) func() {
 	flip := every(0x80)
-	Label("block")
-	for b := range 2 {
-		VMOVUPS(k.rows.halves(34*b), at(k.scales, 64*b))
+	return func() {
+		for b := range 2 {
+			VMOVUPS(k.rows.halves(34*b), k.scaleAt(b))
+		}
+		v := zmms(16)
+		for i := range v {
+			VBROADCASTI64X4(k.rows.at(i, 2), v[i])
+			VINSERTI64X4(Imm(1), k.rows.at(i, 36), v[i], v[i])
+		}
+		k.transpose(v, func(i int, c reg.VecVirtual) {
+			VPXORD(flip, c, c)
+			k.put(c, i)
+		})
+		k.units(0, 2)
 	}
-	v := zmms(16)
-	for i := range v {
-		VBROADCASTI64X4(k.rows.at(i, 2), v[i])
-		VINSERTI64X4(Imm(1), k.rows.at(i, 36), v[i], v[i])
-	}
-	transpose(v, func(i int, c reg.VecVirtual) {
-		VPXORD(flip, c, c)
-		k.put(c, i)
-	})
-	k.units(0, 2)
-	k.next()
 }
 
 // codebookIQ4 is the values of IQ4's codes, 128 more.
@@ -415,55 +435,55 @@ func (k *blockKernel) looked(v, mask, table reg.VecVirtual, low, high int) {
 
 // bodyIQ4XS: d, eight high pairs of bits of scales, their low nibbles, 16 bytes of nibbles for each group, the low ones
 // first.
-func bodyIQ4XS(k *blockKernel) {
+func bodyIQ4XS(k *blockKernel) func() {
 	table, mask := table16("codebookIQ4XS", codebookIQ4), every(0x0f)
-	Label("block")
-	h := k.rows.dwords4(0)
-	d := half(h[0])
-	for j := range 8 {
-		s, top := ZMM(), ZMM()
-		VPSRLD(Imm(uint64(4*j)), h[1], s)
-		VPANDD_BCST(dword(15), s, s)
-		VPSRLD(Imm(uint64(12+2*j)), h[0], top)
-		VPANDD_BCST(dword(0x30), top, top)
-		VPORD(top, s, s)
-		VPSUBD_BCST(dword(32), s, s)
-		VCVTDQ2PS(s, s)
-		VMULPS(d, s, s)
-		VMOVUPS(s, at(k.scales, 64*j))
+	return func() {
+		h := k.rows.dwords4(0)
+		d := half(h[0])
+		for j := range 8 {
+			s, top := ZMM(), ZMM()
+			VPSRLD(Imm(uint64(4*j)), h[1], s)
+			VPANDD_BCST(dword(15), s, s)
+			VPSRLD(Imm(uint64(12+2*j)), h[0], top)
+			VPANDD_BCST(dword(0x30), top, top)
+			VPORD(top, s, s)
+			VPSUBD_BCST(dword(32), s, s)
+			VCVTDQ2PS(s, s)
+			VMULPS(d, s, s)
+			VMOVUPS(s, k.scaleAt(j))
+		}
+		for half := range 2 {
+			k.transpose(k.rows.load64(8+64*half), func(i int, v reg.VecVirtual) {
+				low := 32*half + i/4*8 + i%4
+				k.looked(v, mask, table, low, low+4)
+			})
+			k.units(4*half, 4*half+4)
+		}
 	}
-	for half := range 2 {
-		transpose(k.rows.load64(8+64*half), func(i int, v reg.VecVirtual) {
-			low := 32*half + i/4*8 + i%4
-			k.looked(v, mask, table, low, low+4)
-		})
-		k.units(4*half, 4*half+4)
-	}
-	k.next()
 }
 
 // bodyNibbles: a scale, an F16 or an E8M0, and 32 codes of four bits, the low nibbles first.
-func (k *blockKernel) bodyNibbles(scale int, codebook *[16]byte) {
+func (k *blockKernel) bodyNibbles(scale int, codebook *[16]byte) func() {
 	var table reg.VecVirtual
 	if codebook != nil {
 		table = table16(label("codebook%d", scale), *codebook)
 	}
 	mask := every(0x0f)
-	Label("block")
-	if scale == 2 {
-		VMOVUPS(k.rows.halves(0), at(k.scales, 0))
-	} else {
-		VMOVUPS(k.exponents(), at(k.scales, 0))
-	}
-	for i, v := range k.rows.dwords4(scale) {
-		if codebook != nil {
-			k.looked(v, mask, table, i, 4+i)
+	return func() {
+		if scale == 2 {
+			VMOVUPS(k.rows.halves(0), k.scaleAt(0))
 		} else {
-			k.nibbles(v, mask, i, 4+i)
+			VMOVUPS(k.exponents(), k.scaleAt(0))
 		}
+		for i, v := range k.rows.dwords4(scale) {
+			if codebook != nil {
+				k.looked(v, mask, table, i, 4+i)
+			} else {
+				k.nibbles(v, mask, i, 4+i)
+			}
+		}
+		k.units(0, 1)
 	}
-	k.units(0, 1)
-	k.next()
 }
 
 // exponents are 2^(e-128) of the E8M0 byte each block begins with; the two smallest are subnormal.
@@ -487,64 +507,64 @@ func (k *blockKernel) exponents() reg.VecVirtual {
 
 // bodyNVFP4: four scales, then eight bytes of nibbles for each 16 codes, the low ones first. Scales are halved, since codes
 // are twice the values; mins has the rows' tensor scales.
-func bodyNVFP4(k *blockKernel) {
+func bodyNVFP4(k *blockKernel) func() {
 	table, mask := table16("codebookNVFP4", codebookFP4), every(0x0f)
 	global, half, lift := ZMM(), constant(0x3f000000), constant(0x7b800000) // 2^120: an exponent of 4 bits to one of 8
 	VMOVUPS(at(k.mins, 0), global)
-	Label("block")
-	h := k.rows.dwords4(0)
-	for j := range 4 {
-		s, all, some := ZMM(), ZMM(), K()
-		VPSRLD(Imm(uint64(8*j)), h[0], all)
-		VPANDD_BCST(dword(0xff), all, all)
-		VPCMPUD_BCST(Imm(4), dword(0x7f), all, some) // 0x7f reads 0
-		VPANDD_BCST(dword(0x7f), all, s)
-		VPSLLD(Imm(20), s, s)
-		VMULPS(lift, s, s)
-		VMULPS(global, s, s)
-		VMULPS_Z(half, s, some, s)
-		VMOVUPS(s, at(k.scales, 64*j))
-	}
-	for part := range 2 {
-		for i, v := range k.rows.dwords4(4 + 16*part) {
-			low := 8*part + i/2*4 + i%2
-			k.looked(v, mask, table, low, low+2)
+	return func() {
+		h := k.rows.dwords4(0)
+		for j := range 4 {
+			s, all, some := ZMM(), ZMM(), K()
+			VPSRLD(Imm(uint64(8*j)), h[0], all)
+			VPANDD_BCST(dword(0xff), all, all)
+			VPCMPUD_BCST(Imm(4), dword(0x7f), all, some) // 0x7f reads 0
+			VPANDD_BCST(dword(0x7f), all, s)
+			VPSLLD(Imm(20), s, s)
+			VMULPS(lift, s, s)
+			VMULPS(global, s, s)
+			VMULPS_Z(half, s, some, s)
+			VMOVUPS(s, k.scaleAt(j))
 		}
-	}
-	k.next()
-}
-
-// bodyAffine4: a scale and a bias in BF16, 64 codes of four bits in order.
-func bodyAffine4(k *blockKernel) {
-	mask := every(0x0f)
-	even0, odd0 := spreadTable("spreadEven0", 0, 0), spreadTable("spreadOdd0", 0, 1)
-	even1, odd1 := spreadTable("spreadEven1", 2, 0), spreadTable("spreadOdd1", 2, 1)
-	Label("block")
-	h := k.rows.dwords4(0)
-	s, z := ZMM(), ZMM()
-	VPSLLD(Imm(16), h[0], s)
-	VPANDD_BCST(dword(0xffff0000), h[0], z)
-	VPXORD_BCST(dword(0x80000000), z, z)
-	for g := range 2 {
-		VMOVUPS(s, at(k.scales, 64*g))
-		VMOVUPS(z, at(k.mins, 64*g))
-	}
-	for part := range 2 {
-		for i, v := range k.rows.dwords4(4 + 16*part) {
-			lo, hi := ZMM(), ZMM()
-			VPANDD(mask, v, lo)
-			VPSRLD(Imm(4), v, hi)
-			VPANDD(mask, hi, hi)
-			for half, tables := range [][2]reg.VecVirtual{{even0, odd0}, {even1, odd1}} {
-				a, b := ZMM(), ZMM()
-				VPSHUFB(tables[0], lo, a)
-				VPSHUFB(tables[1], hi, b)
-				VPORD(b, a, a)
-				k.put(a, 8*part+2*i+half)
+		for part := range 2 {
+			for i, v := range k.rows.dwords4(4 + 16*part) {
+				low := 8*part + i/2*4 + i%2
+				k.looked(v, mask, table, low, low+2)
 			}
 		}
 	}
-	k.next()
+}
+
+// bodyAffine4: a scale and a bias in BF16, 64 codes of four bits in order.
+func bodyAffine4(k *blockKernel) func() {
+	mask := every(0x0f)
+	even0, odd0 := spreadTable("spreadEven0", 0, 0), spreadTable("spreadOdd0", 0, 1)
+	even1, odd1 := spreadTable("spreadEven1", 2, 0), spreadTable("spreadOdd1", 2, 1)
+	return func() {
+		h := k.rows.dwords4(0)
+		s, z := ZMM(), ZMM()
+		VPSLLD(Imm(16), h[0], s)
+		VPANDD_BCST(dword(0xffff0000), h[0], z)
+		VPXORD_BCST(dword(0x80000000), z, z)
+		for g := range 2 {
+			VMOVUPS(s, k.scaleAt(g))
+			VMOVUPS(z, k.minAt(g))
+		}
+		for part := range 2 {
+			for i, v := range k.rows.dwords4(4 + 16*part) {
+				lo, hi := ZMM(), ZMM()
+				VPANDD(mask, v, lo)
+				VPSRLD(Imm(4), v, hi)
+				VPANDD(mask, hi, hi)
+				for half, tables := range [][2]reg.VecVirtual{{even0, odd0}, {even1, odd1}} {
+					a, b := ZMM(), ZMM()
+					VPSHUFB(tables[0], lo, a)
+					VPSHUFB(tables[1], hi, b)
+					VPORD(b, a, a)
+					k.put(a, 8*part+2*i+half)
+				}
+			}
+		}
+	}
 }
 
 // spreadTable puts bytes from and from+1 of a dword at its places odd and odd+2.

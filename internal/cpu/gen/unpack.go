@@ -15,6 +15,7 @@ func unpackKernels() {
 		f.kernels(false)
 		if f.fuse {
 			f.kernels(true)
+			f.piped(8)
 		}
 	}
 }
@@ -107,13 +108,18 @@ func (r *rows16) halves(disp int) reg.VecVirtual {
 	return d
 }
 
-// transpose turns 16 rows of 16 dwords into vectors of one dword of every row, and gives each to take.
-func transpose(v []reg.VecVirtual, take func(dword int, v reg.VecVirtual)) {
+// transpose turns 16 rows of 16 dwords into vectors of one dword of every row, and gives each to take. Between its steps
+// it calls between, unless that is nil.
+func transpose(v []reg.VecVirtual, take func(dword int, v reg.VecVirtual), between func()) {
+	if between == nil {
+		between = func() {}
+	}
 	pairs := make([]reg.VecVirtual, 16)
 	for i := 0; i < 16; i += 2 {
 		pairs[i], pairs[i+1] = ZMM(), ZMM()
 		VPUNPCKLDQ(v[i+1], v[i], pairs[i])
 		VPUNPCKHDQ(v[i+1], v[i], pairs[i+1])
+		between()
 	}
 	// fours[4g+j] has, in quarter q, dword 4q+j of rows 4g to 4g+3.
 	fours := make([]reg.VecVirtual, 16)
@@ -122,6 +128,7 @@ func transpose(v []reg.VecVirtual, take func(dword int, v reg.VecVirtual)) {
 			fours[g+2*h], fours[g+2*h+1] = ZMM(), ZMM()
 			VPUNPCKLQDQ(pairs[g+2+h], pairs[g+h], fours[g+2*h])
 			VPUNPCKHQDQ(pairs[g+2+h], pairs[g+h], fours[g+2*h+1])
+			between()
 		}
 	}
 	for j := range 4 {
@@ -131,6 +138,7 @@ func transpose(v []reg.VecVirtual, take func(dword int, v reg.VecVirtual)) {
 			even[h], odd[h] = ZMM(), ZMM()
 			VSHUFI32X4(Imm(0x88), b, a, even[h])
 			VSHUFI32X4(Imm(0xdd), b, a, odd[h])
+			between()
 		}
 		for q, from := range [][2]reg.VecVirtual{even, odd, even, odd} {
 			out := ZMM()
@@ -164,7 +172,7 @@ func interleave512() {
 	transpose(r.load64(0), func(i int, v reg.VecVirtual) {
 		VPADDB(bias, v, v)
 		VMOVDQU32(v, at(dst, 64*i))
-	})
+	}, nil)
 	add(1024, dst)
 	r.advance(64)
 	SUBQ(U32(16), columns)

@@ -24,6 +24,13 @@ func instruction(opcode, suffix, isa string, ops ...Op) {
 // same ones.
 func dot(x Mem, w, acc reg.VecVirtual) { instruction("VPDPBUSD", "BCST", "AVX512VNNI", x, w, acc) }
 
+// clear sets a register to zeros. It says, as VPXORD alone does not, that what was there is not read.
+func clear(z reg.VecVirtual) {
+	Instruction(&ir.Instruction{
+		Opcode: "VPXORD", Operands: []Op{z, z, z}, Outputs: []Op{z}, ISA: []string{"AVX512F"},
+	})
+}
+
 // zmms are n registers.
 func zmms(n int) []reg.VecVirtual {
 	v := make([]reg.VecVirtual, n)
