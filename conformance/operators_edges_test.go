@@ -18,7 +18,7 @@ func TestProjectAtEdges(t *testing.T) {
 	outputs := []int{3, 17, 63, 65}
 	eachOperatorBackend(t, func(t *testing.T, b operatorBackend) {
 		worst := 0.0
-		for i, f := range productFormats() {
+		for i, f := range b.productFormats() {
 			block := max(f.Block, 32) // rows are of 32 columns at least
 			for j := range 2 {
 				// Over the formats, every count comes up.
