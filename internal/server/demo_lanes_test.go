@@ -55,8 +55,8 @@ func TestDemoLaterInstructions(t *testing.T) {
 		{"role": "assistant", "content": []object{{"type": "tool_use", "id": "t1", "name": "get_weather", "input": object{"city": "Paris"}}}},
 		{"role": "user", "content": []object{{"type": "tool_result", "tool_use_id": "t1", "content": "sunny, 21 degrees"}}},
 	}
-	body := object{"model": "splash/pebble", "max_tokens": 12, "temperature": 0, "tools": tools, "messages": messages,
-		"system": strings.Repeat("Answer in one sentence. ", 20)}
+	body := object{"model": "splash/pebble", "max_tokens": 4, "temperature": 0, "tools": tools, "messages": messages,
+		"system": strings.Repeat("Answer in one sentence. ", 8)}
 	before, _, _ := message(t, url, body)
 	messages = append(messages, object{"role": "system", "content": "Plan mode is on."})
 	body["messages"] = messages
