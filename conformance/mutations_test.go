@@ -30,6 +30,12 @@ var owners = map[string]struct{ tests, part []string }{
 	"ngram.metal":     {[]string{"TestNGrams", "TestTakenBack"}, nil},
 	"hadamard.metal":  {[]string{"TestProjectOrders"}, nil},
 	"qsa.metal":       {[]string{"TestSparseAttention"}, []string{"TestTakenBack"}},
+	"selector.metal":  {[]string{"TestChooseWalks", "TestChooseVerifyRows"}, nil},
+	"order.h":         {[]string{"TestChooseWalks", "TestChooseTokens"}, nil},
+	"sampling.metal":  {[]string{"TestChooseTokens"}, nil},
+	"pick.h":          {[]string{"TestChooseTokens"}, nil},
+	"accept.metal":    {[]string{"TestChooseTokens"}, nil},
+	"repack.metal":    {[]string{"TestRepacked"}, nil},
 	"math.h":          {[]string{"TestNorms", "TestConvolution", "TestDeltaRule", "TestRouters"}, []string{"TestAttention", "TestSparseAttention", "TestTakenBack", "TestStreams", "TestNGrams", "TestExperts"}},
 }
 

@@ -70,7 +70,7 @@ func (b *Backend) project(dst, x model.Buffer, w model.Matrix, epilogue cUint) {
 	if m.signs != nil {
 		in = b.rotate(x, m.signs, n, int(m.params.cols))
 	}
-	if b.int8Activations && m.signs != nil && m.codes != nil && n <= ternaryMost {
+	if b.int8Activations && m.signs != nil && m.codes != nil && b.decodes() {
 		b.multiplyCodes(b.at(dst), in, m, n, epilogue)
 		b.rotated.keep(b, dst)
 		return

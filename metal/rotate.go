@@ -14,7 +14,8 @@ import (
 type rotation struct {
 	signs *Buffer
 	of    model.Buffer
-	at    int // commands after the last projection
+	codes bool // there are codes of it
+	at    int  // commands after the last projection
 }
 
 // keep says that a projection to dst was recorded.

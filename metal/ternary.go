@@ -2,8 +2,7 @@
 
 package metal
 
-// ternaryMost is the number of rows up to which rotated inputs are multiplied in codes of 8 bits: the rows of a few lanes' cycles.
-const ternaryMost = 4 * ternaryRows
+import "splash/internal/model"
 
 func quantizeGrid(width, rows int) grid {
 	return grid{x: width / codeBlock, y: rows, threads: 256, shared: 32}
@@ -13,9 +12,16 @@ func ternaryGrid(outputs, rows int) grid {
 	return grid{x: (outputs + 63) / 64, y: (rows + ternaryRows - 1) / ternaryRows, threads: 256, shared: 4 * 4 * ternaryRows * 64}
 }
 
-// quantize makes codes of n rows of rotated inputs in scratch.
+// decodes reports whether no segment has more rows than a cycle.
+func (b *Backend) decodes() bool { return b.longest() <= model.RollbackRows }
+
+// quantize makes codes of n rows of the rotated inputs that stand in scratch, in scratch too, once for all that multiply them.
 func (b *Backend) quantize(x binding, n, width int) (codes, scales binding) {
 	codes, scales = b.scratchOf(scratchCodes, b.maxRows*width/4), b.scratchOf(scratchScales, b.maxRows*width/codeBlock)
+	if b.rotated.codes {
+		return codes, scales
+	}
+	b.rotated.codes = true
 	add(&b.commands, b.kernels.quantize, quantizeGrid(width, n), quantizeParams{width: cUint(width)}, x, codes, scales)
 	b.traffic.Activations += 2 * int64(n) * int64(width) // scratch
 	return codes, scales
