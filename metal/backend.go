@@ -28,7 +28,8 @@ type Backend struct {
 	vectors  []*Buffer
 	buffers  []buffer
 	signs    map[string]*Buffer // of rotations, by their bytes
-	owned    []*Buffer          // weights that no image has as the kernels read them, and scratch of before
+	owned    []*Buffer          // weights that no image has as the kernels read them
+	retired  []*Buffer          // scratch that larger scratch took the place of in the last pass
 
 	states   []state
 	lanes    []*lane // by slot; nil: free
@@ -218,6 +219,7 @@ func (b *Backend) Close() error {
 	}
 	free(b.vectors...)
 	free(b.owned...)
+	b.release()
 	free(b.scratch[:]...)
 	free(b.rowBuffer, b.segmentBuffer, b.outputBuffer, b.everyRow, b.freq, b.pages.table, b.draft.freq, b.draft.sources,
 		b.embedded.values)
@@ -243,6 +245,7 @@ func (b *Backend) Buffer(width int, d model.Domain) (model.Buffer, error) {
 // Begin starts the recording of a pass.
 func (b *Backend) Begin(p *model.Pass) error {
 	b.commands.Reset()
+	b.release()
 	b.kind, b.err, b.rotated, b.traffic = p.Kind, nil, rotation{}, Traffic{}
 	b.rows, b.outputs, b.segments, b.pending = 0, 0, b.segments[:0], b.pending[:0]
 	b.embedded.runs = b.embedded.runs[:0]

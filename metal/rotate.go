@@ -90,8 +90,12 @@ type scratchSet [scratchKinds]*Buffer
 
 // scratchOf is room for n values of 4 bytes, which last until the next use of the same scratch.
 func (b *Backend) scratchOf(kind, n int) binding {
-	if s := b.scratch[kind]; s != nil && s.Size() >= 4*n {
-		return s.from(0)
+	old := b.scratch[kind]
+	if old != nil && old.Size() >= 4*n {
+		return old.from(0)
+	}
+	if old != nil {
+		n = max(n, old.Size()/2) // twice the room of before
 	}
 	larger, err := b.device.NewBuffer(4 * n)
 	if err != nil {
@@ -100,9 +104,17 @@ func (b *Backend) scratchOf(kind, n int) binding {
 		}
 		return b.freq.from(0) // nothing is run
 	}
-	if old := b.scratch[kind]; old != nil {
-		b.owned = append(b.owned, old) // commands of this pass may use it
+	if old != nil {
+		b.retired = append(b.retired, old) // commands of this pass may use it
 	}
 	b.scratch[kind] = larger
 	return larger.from(0)
+}
+
+// release frees the scratch of passes before.
+func (b *Backend) release() {
+	for _, x := range b.retired {
+		x.Free()
+	}
+	b.retired = b.retired[:0]
 }
