@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"splash/internal/chat"
 	"splash/internal/tokenizer"
@@ -27,7 +28,15 @@ func (t *Target) openChat(ctx context.Context) (err error) {
 		Format: t.Format, Special: specialTokens(t.Vocabulary),
 		Count: func(text string) (int, bool) { return len(t.Tokenizer.Encode(text, true)), true },
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	for _, tools := range []bool{false, true} {
+		if c := t.Templates.Select(tools); c.Err != nil { // every request would fail
+			return fmt.Errorf("the chat template %q cannot be read: %s", c.Name, strings.Join(strings.Fields(c.Err.Error()), " "))
+		}
+	}
+	return nil
 }
 
 // specialTokens are the tokens that templates know by name.
