@@ -291,6 +291,59 @@ func near(t testing.TB, got, want []float32, what string) {
 	}
 }
 
+// TestCheckpointsSharePages saves a lane again and again: what is kept grows by what is new, lanes that resume write to no page of
+// others, and every page comes back.
+func TestCheckpointsSharePages(t *testing.T) {
+	tokens := readManifest(t).Tokens
+	x := openTiny(t, "tiny-qwen35-Q8_0")
+	b := x.backend(t, open(t, Devices()[0]), Options{MaxRows: 48})
+	n := x.network(t, b, model.Options{})
+	lane := newLane(t, n)
+	forward(t, n, lane, tokens[:44])
+	want := slices.Clone(n.Logits(40))
+	b.FreeLane(lane)
+
+	lane = newLane(t, n)
+	forward(t, n, lane, tokens[:32])
+	first, all, err := b.Save(lane)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, again, err := b.Save(lane); err != nil || all-again != b.pageBytes() {
+		t.Errorf("%d bytes, then %d for the same; a page of %d is shared: %v", all, again, b.pageBytes(), err)
+	}
+	// The lane takes rows of a page that is shared back and writes others there, as do lanes that resume.
+	for _, l := range []model.Lane{lane, newLane(t, n)} {
+		if l != lane {
+			if err := b.Resume(l, first); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := b.Rollback(l, 5); err != nil {
+			t.Fatal(err)
+		}
+		forward(t, n, l, []int32{9, 8, 7, 6, 5, 4, 3})
+	}
+	other := newLane(t, n)
+	if err := b.Resume(other, first); err != nil {
+		t.Fatal(err)
+	}
+	forward(t, n, other, tokens[32:44])
+	near(t, n.Logits(8), want, "after a checkpoint whose pages others hold")
+	for l, x := range b.lanes {
+		if x != nil {
+			b.FreeLane(model.Lane(l))
+		}
+	}
+	for c, x := range b.saved {
+		if x != nil {
+			b.Drop(model.Checkpoint(c))
+		}
+	}
+	if len(b.pages.free) != b.pages.capacity {
+		t.Errorf("%d of %d pages came back", len(b.pages.free), b.pages.capacity)
+	}
+}
+
 // TestPassAllocates: a cycle of a lane allocates nothing of its own, on any architecture.
 func TestPassAllocates(t *testing.T) {
 	d := open(t, Devices()[0])

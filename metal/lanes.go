@@ -3,9 +3,7 @@
 package metal
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 
 	"splash/internal/model"
 )
@@ -122,7 +120,7 @@ func (b *Backend) NewLane() (model.Lane, error) {
 
 // FreeLane gives a lane and its pages back.
 func (b *Backend) FreeLane(h model.Lane) {
-	b.pages.free = append(b.pages.free, b.lanes[h].pages...)
+	b.pages.release(b.lanes[h].pages)
 	b.lanes[h] = nil
 }
 
@@ -147,154 +145,3 @@ func (b *Backend) Rollback(h model.Lane, n int) error {
 	l.tokens = l.tokens[:max(0, len(l.tokens)-n)]
 	return nil
 }
-
-// A pagePool hands out pages of keys and values. A page's number is the same in every layer.
-type pagePool struct {
-	table    *Buffer // [lanes][width]
-	width    int
-	capacity int
-	free     []uint32
-}
-
-func (p *pagePool) open(b *Backend) error {
-	p.width = (b.layout.Context + model.RollbackRows + pageTokens - 1) / pageTokens
-	return nil
-}
-
-func (p *pagePool) growTable(b *Backend, lanes int) error {
-	larger, err := b.device.NewBuffer(4 * lanes * p.width)
-	if err != nil {
-		return err
-	}
-	if p.table != nil {
-		copy(larger.bytes, p.table.bytes)
-		p.table.Free()
-	}
-	p.table = larger
-	return nil
-}
-
-// reserve gives a lane the pages for so many tokens.
-func (p *pagePool) reserve(b *Backend, slot, tokens int) error {
-	l := b.lanes[slot]
-	need := (tokens + pageTokens - 1) / pageTokens
-	if need > p.width {
-		return fmt.Errorf("metal: %d tokens in lane %d; the context is %d", tokens, slot, b.layout.Context)
-	}
-	for len(l.pages) < need {
-		if len(p.free) == 0 {
-			if err := p.grow(b); err != nil {
-				return err
-			}
-		}
-		page := p.free[len(p.free)-1]
-		p.free = p.free[:len(p.free)-1]
-		view[uint32](p.table)[slot*p.width+len(l.pages)] = page
-		l.pages = append(l.pages, page)
-	}
-	return nil
-}
-
-// grow doubles the pages of every attention layer.
-func (p *pagePool) grow(b *Backend) error {
-	n := max(4, 2*p.capacity)
-	for i := range b.states {
-		if s := &b.states[i]; s.paged {
-			if err := b.grow(s, n); err != nil {
-				return err
-			}
-		}
-	}
-	for page := n - 1; page >= p.capacity; page-- {
-		p.free = append(p.free, uint32(page))
-	}
-	p.capacity = n
-	return nil
-}
-
-// A checkpoint is a copy of a lane and its states: of every state, its buffers' parts one after another.
-type checkpoint struct {
-	lane   lane
-	states [][]byte
-}
-
-// parts calls f with the lane's part of every buffer of a state.
-func (b *Backend) parts(s *state, slot int, f func(part []byte)) {
-	for i, size := range s.bytes {
-		if size == 0 {
-			continue
-		}
-		if !s.paged {
-			part := s.buffers[i].bytes[slot*size : (slot+1)*size]
-			if s.ring > 0 {
-				part = part[:size/s.ring*min(s.ring, b.lanes[slot].length)]
-			}
-			f(part)
-			continue
-		}
-		for _, page := range b.lanes[slot].pages {
-			f(s.buffers[i].bytes[int(page)*size : (int(page)+1)*size])
-		}
-	}
-}
-
-// Save keeps a copy of a lane's states.
-func (b *Backend) Save(h model.Lane) (model.Checkpoint, int64, error) {
-	l, err := b.lane(h)
-	if err != nil {
-		return 0, 0, err
-	}
-	c := &checkpoint{lane: lane{length: l.length, kept: l.kept, slot: l.slot, tokens: slices.Clone(l.tokens)}}
-	var bytes int64
-	for i := range b.states {
-		var all []byte
-		b.parts(&b.states[i], int(h), func(part []byte) { all = append(all, part...) })
-		c.states = append(c.states, all)
-		bytes += int64(len(all))
-	}
-	for i, old := range b.saved {
-		if old == nil {
-			b.saved[i] = c
-			return model.Checkpoint(i), bytes, nil
-		}
-	}
-	b.saved = append(b.saved, c)
-	return model.Checkpoint(len(b.saved) - 1), bytes, nil
-}
-
-// Resume gives a new lane the states of a checkpoint.
-func (b *Backend) Resume(h model.Lane, n model.Checkpoint) error {
-	l, err := b.lane(h)
-	if err != nil {
-		return err
-	}
-	if n < 0 || int(n) >= len(b.saved) || b.saved[n] == nil {
-		return fmt.Errorf("metal: no such checkpoint: %d", n)
-	}
-	if l.length != 0 {
-		return fmt.Errorf("metal: lane %d has %d rows and cannot resume", h, l.length)
-	}
-	c := b.saved[n]
-	// A lane that took everything back may have pages; those of the checkpoint's rows are enough.
-	if err := b.pages.reserve(b, int(h), c.lane.length); err != nil {
-		return err
-	}
-	pages := l.pages
-	if need := (c.lane.length + pageTokens - 1) / pageTokens; len(pages) > need {
-		b.pages.free = append(b.pages.free, pages[need:]...)
-		pages = pages[:need]
-	}
-	*l = c.lane
-	l.pages, l.tokens = pages, slices.Clone(c.lane.tokens)
-	for i := range b.states {
-		rest := c.states[i]
-		b.parts(&b.states[i], int(h), func(part []byte) { rest = rest[copy(part, rest):] })
-		if len(rest) > 0 {
-			return errors.New("metal: a checkpoint of other pages")
-		}
-	}
-	return nil
-}
-
-// Drop lets go of a checkpoint.
-func (b *Backend) Drop(c model.Checkpoint) { b.saved[c] = nil }
