@@ -52,3 +52,11 @@ func TestPromptIsInterrupted(t *testing.T) {
 		t.Errorf("status %d, %q", status, stderr.String())
 	}
 }
+
+// TestHostOfAnotherMachine: an address that is not this machine's is told from a port that is taken.
+func TestHostOfAnotherMachine(t *testing.T) {
+	status, _, stderr := invoke(t, "serve", "--host", "192.0.2.1", "--port", freePort(t)) // RFC 5737: no machine's
+	if status != exitFailure || !strings.HasPrefix(stderr, "error: cannot bind 192.0.2.1:") || !strings.HasSuffix(stderr, "; --host names an address of this machine\n") {
+		t.Errorf("status %d, %q", status, stderr)
+	}
+}

@@ -284,7 +284,7 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 	defer release()
 	address := net.JoinHostPort(s.host, strconv.Itoa(int(s.port)))
 	if err := probe(address); err != nil {
-		return fmt.Errorf("cannot bind %s: %w", address, err)
+		return fmt.Errorf("cannot bind %s: %w; %s", address, err, bindRemedy(err))
 	}
 	if slices.Contains(s.origins, "*") && s.key == "" {
 		console.Errorf("Warning · --allowed-origin '*' without --api-key lets every web page open in a browser that reaches this server use it")
@@ -394,6 +394,14 @@ func probe(address string) error {
 		return errors.New("another server answers there")
 	}
 	return nil
+}
+
+// bindRemedy is what to do about an address that cannot be bound.
+func bindRemedy(err error) string {
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return "--host names an address of this machine"
+	}
+	return "--port names another port"
 }
 
 // plainBind is the reason of a failed bind without the words that lead to it.

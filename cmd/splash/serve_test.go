@@ -235,7 +235,8 @@ func TestPortInUse(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "0.0.0.0"} {
 		var stdout, stderr bytes.Buffer
 		status := run(t.Context(), []string{"serve", "--host", host, "--port", port}, console{nil, &stdout, &stderr})
-		if status != exitFailure || !strings.HasPrefix(stderr.String(), "error: cannot bind "+host+":"+port+": ") || stdout.Len() > 0 {
+		if status != exitFailure || !strings.HasPrefix(stderr.String(), "error: cannot bind "+host+":"+port+": ") ||
+			!strings.HasSuffix(stderr.String(), "; --port names another port\n") || stdout.Len() > 0 {
 			t.Errorf("status %d, %q %q", status, stderr.String(), stdout.String())
 		}
 	}
