@@ -67,6 +67,7 @@ type buffer struct {
 	*Buffer
 	width  int
 	domain model.Domain
+	rows   int // it has room for
 }
 
 // kernelSet are the kernels that take no format.
@@ -234,12 +235,33 @@ func (b *Backend) Buffer(width int, d model.Domain) (model.Buffer, error) {
 	if width <= 0 {
 		return 0, fmt.Errorf("metal: a buffer of width %d", width)
 	}
-	x := buffer{width: width, domain: d}
-	if err := allocate[float32](b, &x.Buffer, b.maxRows*width); err != nil {
+	x := buffer{width: width, domain: d, rows: b.maxRows}
+	if d == model.OutputRows {
+		x.rows = min(b.maxRows, model.RollbackRows) // logits are wide; a pass that wants more of them gets them
+	}
+	if err := allocate[float32](b, &x.Buffer, x.rows*width); err != nil {
 		return 0, err
 	}
 	b.buffers = append(b.buffers, x)
 	return model.Buffer(len(b.buffers) - 1), nil
+}
+
+// growOutputs gives the buffers of output rows room for those of the pass.
+func (b *Backend) growOutputs() error {
+	for i := range b.buffers {
+		x := &b.buffers[i]
+		if x.domain != model.OutputRows || x.rows >= b.outputs {
+			continue
+		}
+		rows := min(b.maxRows, max(2*x.rows, b.outputs))
+		larger, err := b.device.NewBuffer(4 * rows * x.width)
+		if err != nil {
+			return err
+		}
+		x.Free()
+		x.Buffer, x.rows = larger, rows
+	}
+	return nil
 }
 
 // Begin starts the recording of a pass.
@@ -260,7 +282,7 @@ func (b *Backend) Begin(p *model.Pass) error {
 			return err
 		}
 	}
-	return nil
+	return b.growOutputs()
 }
 
 func (b *Backend) addSegment(s *model.Segment) error {

@@ -434,5 +434,5 @@ func (c *Chooser) masks(r *roomy, logits *Buffer, lanes []TargetLane, rows int) 
 // Float32s is a buffer's memory as F32 values.
 func (b *Buffer) Float32s() []float32 { return view[float32](b) }
 
-// Memory is where a buffer of a backend is, for a Chooser.
+// Memory is where a buffer of a backend is until the next Begin, for a Chooser.
 func (b *Backend) Memory(h model.Buffer) *Buffer { return b.buffers[h].Buffer }
