@@ -31,7 +31,7 @@ func Load(ctx context.Context, l *Loading) (*Loaded, error) {
 	}
 	x := &Loaded{images: images}
 	if x.device, err = Open(kind); err == nil {
-		x.Backend, err = New(x.device, l.Target.Plan, images[0], Options{MaxRows: l.MaxRows})
+		x.Backend, err = New(x.device, l.Target.Plan, images[0], Options{MaxRows: l.MaxRows, Int8KV: l.Int8KV})
 	}
 	if err == nil && l.Draft != nil {
 		err = x.LoadDraft(images[1])

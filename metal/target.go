@@ -27,6 +27,7 @@ type Loading struct {
 	Draft   *Source // nil: none
 	Device  string  // empty: the first of Devices
 	MaxRows int     // of a pass
+	Int8KV  bool    // keys and values are codes of 8 bits
 	Images  string  // the directory that images are kept in, one a file of weights below it
 
 	Progress func(done, total int64) // bytes of images; may be nil

@@ -47,7 +47,7 @@ type Opening struct {
 // Backends lists the backends of this build, the one to prefer first: a GPU, else the CPU.
 func Backends() []Backend {
 	int8, bf16 := planner.KVInt8.String(), planner.KVBF16.String()
-	gpu := Backend{Name: "metal", Images: true, KVFormats: []string{bf16}, Open: openMetal, Usable: metal.Usable}
+	gpu := Backend{Name: "metal", Images: true, KVFormats: []string{int8, bf16}, Open: openMetal, Usable: metal.Usable}
 	all := []Backend{
 		{Name: "cpu", Portable: true, KVFormats: []string{int8, bf16}, Open: func(_ context.Context, o *Opening) (model.Backend, error) {
 			co := cpu.Options{KV: cpu.KVBF16}
@@ -70,6 +70,7 @@ func Backends() []Backend {
 func openMetal(ctx context.Context, o *Opening) (model.Backend, error) {
 	l := &metal.Loading{
 		Target: metal.Source{Plan: o.Plan, Weights: o.Weights}, MaxRows: o.MaxRows, Images: o.Images, Progress: o.Progress,
+		Int8KV:  o.KV == planner.KVInt8.String(),
 		Waiting: func() { o.Log("Another Splash process writes these weight images; waiting...") },
 	}
 	var err error
