@@ -1,7 +1,9 @@
 package server
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -219,6 +221,40 @@ func TestHostileSchemas(t *testing.T) {
 		}
 		t.Logf("%s: %d in %s", name, r.status, time.Since(began))
 	}
+}
+
+// TestHangUpWhileCompiling: a client that goes leaves no work behind.
+func TestHangUpWhileCompiling(t *testing.T) {
+	f := serve(t, Options{})
+	schema := hostileSchemas()["many optional properties"]
+	for range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+cc, strings.NewReader(chatBody(format(schema))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if res, err := http.DefaultClient.Do(r); err == nil {
+				res.Body.Close() // the machine was faster
+			}
+		}()
+		waitFor(t, "compilation", func() bool {
+			select {
+			case <-done:
+				return true
+			default:
+				return len(f.server.preparing) > 0
+			}
+		})
+		cancel()
+		<-done
+		waitFor(t, "the place for making prompts", func() bool { return len(f.server.preparing) == 0 })
+	}
+	c := check{path: cc, body: chatBody(`"response_format":` + answerFormat), says: answerJSON, status: 200}
+	c.run(f)
 }
 
 // hostileSchemas are schemas whose size, number of cases or ambiguity a naive compiler multiplies out.
