@@ -203,3 +203,56 @@ func TestModelsDraft(t *testing.T) {
 		})
 	}
 }
+
+// TestModelsBits runs prompts in passes of every cut, takes rows back, and runs several lanes in a pass, on every backend: a row's
+// logits have the same bits whatever is beside it.
+func TestModelsBits(t *testing.T) {
+	for _, family := range []string{"tiny-qwen35", "tiny-qwen35moe", "tiny-qwen4exp", "tiny-flint"} {
+		tokens := secondTokens(t, 13)
+		if family == "tiny-qwen4exp" {
+			tokens = secondTokens(t, 22) // more blocks of keys than a row sees
+		}
+		p, w := inGGUF(fixtures.Recipe{Family: family, Seed: 3, Formats: fixtures.Uniform(dequant.Q4_0)}).open(t)
+		for _, b := range modelBackends() {
+			t.Run(family+" "+b.name, func(t *testing.T) {
+				n, err := model.New(b.open(t, p, 64), p, w, model.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := rowsOf(t, n, tokens, []int{len(tokens)})
+				for _, cut := range [][]int{{4, 9, 9}, {1, 2, 10, 9}} {
+					if at := firstDifference(want, rowsOf(t, n, tokens, cut)); at >= 0 {
+						t.Errorf("in passes of %v: the logits of row %d differ", cut, at)
+					}
+				}
+				first, second := newLane(t, n), newLane(t, n)
+				forward(t, n, second, tokens[:3])
+				wrong := append(slices.Clone(tokens[3:9]), 7, 8, 9)
+				pass := &model.Pass{Segments: []model.Segment{
+					{Lane: first, Tokens: tokens[:12], Outputs: 12}, {Lane: second, Tokens: wrong, Outputs: 9},
+				}}
+				if err := n.Forward(pass); err != nil {
+					t.Fatal(err)
+				}
+				for i := range 12 + 6 {
+					row := i
+					if i >= 12 {
+						row = 3 + i - 12
+					}
+					if !slices.Equal(n.Logits(i), want[row]) {
+						t.Fatalf("beside another lane: row %d differs", row)
+					}
+				}
+				if err := n.Backend().Rollback(second, 3); err != nil {
+					t.Fatal(err)
+				}
+				forward(t, n, second, tokens[9:])
+				for i := range tokens[9:] {
+					if !slices.Equal(n.Logits(i), want[9+i]) {
+						t.Fatalf("after rows were taken back: row %d differs", 9+i)
+					}
+				}
+			})
+		}
+	}
+}
