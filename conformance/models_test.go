@@ -73,9 +73,9 @@ func TestModels(t *testing.T) {
 	for _, m := range architectures() {
 		t.Run(m.String(), func(t *testing.T) {
 			p, w := m.open(t)
-			prompt, count := secondTokens(t, 28), 12
+			prompt, count := secondTokens(t, 22), 8
 			if m.recipe.Family == "tiny-rotated" {
-				prompt, count = prompt[:10], 4 // it is wide
+				prompt, count = prompt[:8], 4 // it is wide
 			}
 			truth := build(t, p, w, len(prompt), model.Options{})
 			want, text := continued(t, truth, prompt, count)
@@ -173,8 +173,8 @@ func TestModelsGolden(t *testing.T) {
 // TestModelsDraft decodes with a draft on every backend, nearly every cycle of which takes rows back: the greedy text is that of the
 // oracle backend without one.
 func TestModelsDraft(t *testing.T) {
-	prompt := secondTokens(t, 14)
-	const tokens = 10
+	prompt := secondTokens(t, 8)
+	const tokens = 8
 	for _, family := range []string{"tiny-qwen35", "tiny-qwen35moe", "tiny-qwen4exp", "tiny-flint"} {
 		t.Run(family, func(t *testing.T) {
 			m := inGGUF(fixtures.Recipe{Family: family, Seed: 5, Formats: fixtures.Uniform(dequant.Q8_0)})

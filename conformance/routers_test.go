@@ -49,3 +49,38 @@ func TestRouters(t *testing.T) {
 		}
 	})
 }
+
+// TestSharedExpert adds a shared expert's rows, gated or not: the gate strays by the roundings of its product, times the slope of a
+// sigmoid, a quarter.
+func TestSharedExpert(t *testing.T) {
+	eachOperatorBackend(t, func(t *testing.T, b operatorBackend) {
+		for _, gated := range []bool{false, true} {
+			const rows, hidden = 4, 320
+			p := newPair(t, b, rows, planner.Layout{Hidden: hidden})
+			base, y, x, w := p.normals(rows*hidden), p.normals(rows*hidden), p.normals(rows*hidden), p.normals(hidden)
+			for i := range w {
+				w[i] /= 16
+			}
+			out, shared, in := p.input(base, hidden), p.input(y, hidden), p.input(x, hidden)
+			gate := model.None
+			if v := p.vector(w); gated {
+				gate = v
+			}
+			p.pass([]int{1, 3}, func(b model.Backend) {
+				out.set(b)
+				shared.set(b)
+				in.set(b)
+				b.AddGated(out.buffer, shared.buffer, in.buffer, gate)
+			})
+			p.compare(out.buffer, "shared", func(row, i int) float64 {
+				stray := 12 * float32Roundoff
+				for j, v := range w {
+					stray += (hidden/8 + 4) * float32Roundoff * math.Abs(float64(v)*float64(x[row*hidden+j])) / 4
+				}
+				v := math.Abs(float64(y[row*hidden+i]))
+				return stray*v + 3*float32Roundoff*(math.Abs(p.want(out.buffer, row)[i])+v)
+			})
+			p.report(b, "shared expert")
+		}
+	})
+}
