@@ -13,6 +13,8 @@ type PrepareOptions struct {
 	Vision bool
 	// NoVisionReason says in parentheses why it does not: "started with --language-only" unless set.
 	NoVisionReason string
+	// Image checks an image by its URL, before any file is read. Nil takes every one.
+	Image func(url string) error
 	// File reads a file part: the text and the images it holds. Nil refuses files.
 	File func(ctx context.Context, file *ojson.Object) ([]Part, error)
 }
@@ -20,7 +22,7 @@ type PrepareOptions struct {
 // Prepare normalizes a conversation before it is rendered. The leading system messages become one, joined by blank
 // lines; a system message after another turn stays where it is. Media are checked before any file is read, and files
 // replaced by what they hold. A call that the output limit cut becomes text. Errors of the request are *RequestError;
-// others are of opt.File.
+// others are of opt.Image and opt.File.
 func Prepare(ctx context.Context, messages []Message, opt PrepareOptions) ([]Message, error) {
 	if len(messages) == 0 {
 		return nil, requestErrorf("messages must be a non-empty array")
@@ -89,8 +91,11 @@ func checkPart(p Part, opt PrepareOptions) error {
 		}
 		return requestErrorf("%s input is not supported: this model is serving without vision (%s)", kind, reason)
 	}
-	if p.Kind == FilePart && opt.File == nil {
+	switch {
+	case p.Kind == FilePart && opt.File == nil:
 		return requestErrorf("file content is not supported")
+	case p.Kind == ImagePart && opt.Image != nil:
+		return opt.Image(p.URL)
 	}
 	return nil
 }

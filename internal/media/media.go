@@ -73,14 +73,6 @@ func digest(gridH, gridW int, pixels []byte) (sum [sha256.Size]byte) {
 // Tokens is the number of tokens that the image takes in a prompt.
 func (m *Image) Tokens() int { return m.GridH / 2 * (m.GridW / 2) }
 
-// CheckCount refuses a request that holds so many images.
-func CheckCount(n int) error {
-	if n > MaxImages {
-		return errTooMany
-	}
-	return nil
-}
-
 // prepare makes an Image of an image file.
 func (p *Preparer) prepare(ctx context.Context, file []byte) (*Image, error) {
 	h, err := readHeader(file)

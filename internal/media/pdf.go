@@ -65,7 +65,7 @@ func (b *Batch) PDF(ctx context.Context, data string) ([]Page, error) {
 		}
 		b.p.documents.put(key, pages, int64(sizeOf(pages)))
 	}
-	if err := CheckCount(b.images + len(pages)); err != nil {
+	if err := b.Count(len(pages)); err != nil {
 		return nil, err
 	}
 	return pages, b.share(sizeOf(pages))
@@ -103,7 +103,10 @@ func (b *Batch) render(ctx context.Context, file []byte) ([]Page, error) {
 		case n > MaxPages:
 			return errorf("the PDF has %d pages; at most %d are read", n, MaxPages)
 		}
-		return CheckCount(b.images + n)
+		if b.count+n > MaxImages {
+			return errTooMany
+		}
+		return nil
 	}, func(words string, m image.Image) error {
 		words = clean(words)
 		if text += len([]rune(words)); text > textCharacters {

@@ -183,7 +183,7 @@ func TestDocumentLimits(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	b = p.Batch()
-	b.images = 62
+	b.count = 62
 	if _, err := b.PDF(t.Context(), pdf); !errors.Is(err, errTooMany) {
 		t.Errorf("a document kept, of more pages than images are left: %v", err)
 	}

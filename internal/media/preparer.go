@@ -74,8 +74,8 @@ func (p *Preparer) Stats() Stats {
 
 // A Batch is the images and documents of one request. Its methods are for one goroutine at a time, but Close.
 type Batch struct {
-	p      *Preparer
-	images int
+	p     *Preparer
+	count int // images, pages of documents among them
 
 	documents int64 // bytes of PDFs and of their pages' images
 	held      int64 // bytes of prepared images; p.mu guards it, and closed
@@ -95,11 +95,16 @@ func (b *Batch) Close() {
 	b.closed = true
 }
 
+// Count adds images to those that the request holds, and refuses too many. PDF counts the pages of its document.
+func (b *Batch) Count(n int) error {
+	if b.count += n; b.count > MaxImages {
+		return errTooMany
+	}
+	return nil
+}
+
 // Image prepares the image of a data URL. Errors are *Error, ErrBusy, and the context's.
 func (b *Batch) Image(ctx context.Context, url string) (*Image, error) {
-	if b.images++; b.images > MaxImages {
-		return nil, errTooMany
-	}
 	file, err := decodeURL(url)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"splash/internal/engine"
 	"splash/internal/grammar"
 	"splash/internal/grammar/schema"
+	"splash/internal/media"
 )
 
 // An Error is what a client is told of a request that failed.
@@ -86,6 +87,7 @@ func asError(err error) (e *Error, ok bool) {
 	var refused *chat.RequestError
 	var template *chat.TemplateError
 	var refusedSchema *schema.Error
+	var refusedMedia *media.Error
 	switch {
 	case errors.As(err, &e):
 		return e, true
@@ -93,6 +95,10 @@ func asError(err error) (e *Error, ok bool) {
 		return invalidf("%s", refusedSchema.Msg), true
 	case errors.Is(err, grammar.ErrTooComplex):
 		return &Error{Status: http.StatusServiceUnavailable, Code: codeMask, Message: "the tokens that the output may have were not found in good time"}, true
+	case errors.As(err, &refusedMedia):
+		return invalidf("%v", refusedMedia), true
+	case errors.Is(err, media.ErrBusy):
+		return overloaded(media.ErrBusy.Error()), true
 	case errors.As(err, &refused):
 		return invalidf("%s", refused.Msg), true
 	case errors.As(err, &template):

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"splash/internal/engine"
+	"splash/internal/media"
 )
 
 // An exchange is one request and its response.
@@ -29,6 +30,7 @@ type exchange struct {
 	cancel   context.CancelCauseFunc
 	deadline time.Time // zero: none
 	priority engine.Priority
+	batch    *media.Batch // its images; nil: none yet
 
 	answered bool // the response has begun
 	unread   bool // the body was not read

@@ -37,7 +37,8 @@ type generation struct {
 	plain    bool             // text, without reasoning or calls
 	thinking bool             // the answer begins inside a think block
 	prompt   []int32
-	tail     int // tokens of the prompt that ask for the answer
+	images   []engine.Image // of the prompt
+	tail     int            // tokens of the prompt that ask for the answer
 	clamped  bool
 }
 
@@ -133,6 +134,10 @@ func (x *exchange) render(c conversation) (p chat.Prompt, err error) {
 	if err != nil {
 		return p, err
 	}
+	return x.renderPrompt(req, template)
+}
+
+func (x *exchange) renderPrompt(req chat.Request, template *chat.Template) (p chat.Prompt, err error) {
 	began := time.Now()
 	p, err = template.Prompt(x.ctx, req)
 	x.s.metrics.stage(stageTemplate, began)
@@ -141,7 +146,7 @@ func (x *exchange) render(c conversation) (p chat.Prompt, err error) {
 
 // request is a conversation as its template takes it.
 func (x *exchange) request(c conversation) (chat.Request, *chat.Template, error) {
-	messages, err := chat.Prepare(x.ctx, c.messages, chat.PrepareOptions{NoVisionReason: x.s.model.NoVision})
+	messages, err := chat.Prepare(x.ctx, c.messages, x.prepareMedia())
 	if err != nil {
 		return chat.Request{}, nil, err
 	}
@@ -183,12 +188,24 @@ func (x *exchange) converse(g *generation, c conversation) error {
 // prompt makes the tokens of a generation's conversation.
 func (x *exchange) prompt(g *generation, c conversation) error {
 	c.tools = g.tools.list
-	p, err := x.render(c)
+	req, template, err := x.request(c)
+	if err != nil {
+		return err
+	}
+	images, err := x.images(req.Messages)
+	if err != nil {
+		return err
+	}
+	p, err := x.renderPrompt(req, template)
 	if err != nil {
 		return err
 	}
 	g.thinking = p.Thinking
-	g.prompt = x.encode(p.Text)
+	if len(images) > 0 {
+		g.prompt, g.images = x.encodeImages(p, images)
+	} else {
+		g.prompt = x.encode(p.Text)
+	}
 	if tail := x.s.model.Tokenizer.Encode(p.Generation, true); hasSuffix(g.prompt, tail) {
 		g.tail = len(tail)
 	}
@@ -224,7 +241,9 @@ func (x *exchange) submit(g *generation) (*turn, error) {
 		return nil, context.Cause(x.ctx)
 	}
 	ctx, cancel := context.WithCancelCause(x.ctx)
-	r := engine.Request{Prompt: g.prompt, MaxTokens: g.maxTokens, Policy: g.policy, Seed: g.seed, Tail: g.tail, Priority: x.priority}
+	r := engine.Request{
+		Prompt: g.prompt, Images: g.images, MaxTokens: g.maxTokens, Policy: g.policy, Seed: g.seed, Tail: g.tail, Priority: x.priority,
+	}
 	if !g.ignoreEOS {
 		r.Stop = x.s.model.Stop
 	}

@@ -27,6 +27,7 @@ const (
 	stageTemplate
 	stageTokenization
 	stageGrammar
+	stageImages
 	stageQueue
 	stageFirstToken
 	stageInterval
@@ -34,7 +35,7 @@ const (
 )
 
 var stageNames = [stages]string{
-	"http_request", "upload", "preparation_queue", "preparation", "template", "tokenization", "grammar", "native_queue",
+	"http_request", "upload", "preparation_queue", "preparation", "template", "tokenization", "grammar", "images", "native_queue",
 	"http_ttft", "output_interval",
 }
 
@@ -207,6 +208,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	if spec.Counts.Drafted > 0 {
 		gauge("draft_acceptance_ratio", spec.Counts.AcceptanceRate())
 	}
+	s.collectImages(gauge, counter)
 	s.collectEngine(&stats, gauge, counter)
 	m.latencies(gauge)
 }

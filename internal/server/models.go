@@ -26,7 +26,8 @@ func (s *Server) models() []modelEntry {
 		}
 		seen[name] = true
 		e := modelEntry{
-			ID: name, Object: "model", Owner: "splash", MaxLen: s.model.Context, Context: s.model.Context, Modalities: []string{"text"},
+			ID: name, Object: "model", Owner: "splash", MaxLen: s.model.Context, Context: s.model.Context,
+			Vision: s.model.Vision != nil, Modalities: s.modalities(),
 		}
 		if len(list) > 0 {
 			e.Root = list[0].ID

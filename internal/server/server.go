@@ -41,7 +41,8 @@ type Model struct {
 	Memory    *MemoryPlan // nil: not planned
 	// IdleRelease is the time without a request after which the engine releases the weights; 0: never.
 	IdleRelease time.Duration
-	NoVision    string // why it takes no images, for errors
+	Vision      *Vision // nil: it takes no images
+	NoVision    string  // why it takes none, for errors
 }
 
 // A MemoryPlan is what the model takes of the memory there is, in bytes, as /status tells it.
@@ -201,6 +202,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.outstanding.Add(1)
 	defer s.outstanding.Done()
 	x := s.exchange(w, r)
+	defer x.release()
 	defer x.cancel(nil)
 	defer func() {
 		switch p := recover(); {

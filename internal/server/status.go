@@ -62,8 +62,6 @@ func (x *exchange) status() error {
 		"state", ojson.NewObject(
 			"entries", stats.Cache.Entries, "bytes", stats.Cache.Bytes, "publications", stats.Cache.Saves, "evictions", stats.Cache.Evictions),
 		"draft", s.draftStatus(),
-		"vision", false,
-		"input_modalities", []any{"text"},
 		"chat_template", m.Templates.Status(),
 		"grammar_cache", s.grammarStatus(),
 		"constraint_masks", s.metrics.masked().status(),
@@ -73,6 +71,7 @@ func (x *exchange) status() error {
 			"capacity", cache.Capacity, "hits", cache.Hits, "reused_tokens", cache.ReusedTokens),
 		"backend", ojson.NewObject("name", m.Backend),
 	)
+	s.visionStatus(o)
 	s.engineStatus(o, &stats)
 	x.json(http.StatusOK, o)
 	return nil
