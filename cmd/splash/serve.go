@@ -20,8 +20,10 @@ import (
 	"splash/internal/chat"
 	"splash/internal/engine"
 	"splash/internal/install"
+	"splash/internal/media"
 	"splash/internal/server"
 	"splash/internal/target"
+	"splash/internal/vision"
 )
 
 // modelFlags say which model is opened, and how.
@@ -130,6 +132,7 @@ type serveFlags struct {
 	body                    sizeValue
 	timeout                 durationValue
 	queue, lanes            int
+	imagePixels             int
 	noPage                  bool
 }
 
@@ -184,6 +187,7 @@ func (s *serveFlags) apiFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.effort, "default-reasoning-effort", "", "`effort` of requests that name none: "+strings.Join(chat.Efforts, ", "))
 	f.Var(&s.body, "max-request-size", "`size` of the largest request body")
 	f.Var(&s.timeout, "request-timeout", "`duration` that a request may take, such as 10m")
+	f.IntVar(&s.imagePixels, "max-image-pixels", media.MaxPixels, "`pixels` that an image is scaled down to, at most")
 	f.IntVar(&s.queue, "queue-size", 32, "`requests` admitted at once, running or waiting")
 	f.IntVar(&s.lanes, "lanes", 4, "`requests` decoded at once")
 	f.BoolVar(&s.noPage, "no-webui", false, "do not serve the chat page")
@@ -231,6 +235,8 @@ func (s *serveFlags) checkServe(cmd *cobra.Command) error {
 		return usagef("--default-reasoning-effort is %q; %s are known", s.effort, strings.Join(chat.Efforts, ", "))
 	case s.queue < 1 || s.queue > 1<<16:
 		return usagef("--queue-size is %d; 1 to 65536 are possible", s.queue)
+	case s.imagePixels < media.MinPixels || s.imagePixels > media.MaxPixels:
+		return usagef("--max-image-pixels is %d; %d to %d are possible", s.imagePixels, media.MinPixels, media.MaxPixels)
 	case s.lanes < 1 || s.lanes > 64:
 		return usagef("--lanes is %d; 1 to 64 are possible", s.lanes)
 	}
@@ -295,7 +301,7 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	console.Printf("Loading · %s", s.label())
-	o := target.Options{Engine: engine.Options{Queue: s.queue, Lanes: s.lanes}}
+	o := target.Options{See: true, Engine: engine.Options{Queue: s.queue, Lanes: s.lanes}}
 	if err := s.memoryFlags.options(&o, s.backend); err != nil {
 		return err
 	}
@@ -311,7 +317,11 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 	}
 	e := engine.New(t.Network, t.Engine)
 	defer e.Close()
-	h, err := server.New(s.served(t, e), server.Options{
+	m := s.served(t, e)
+	if m.Vision != nil {
+		defer m.Vision.Media.Close()
+	}
+	h, err := server.New(m, server.Options{
 		Host: s.host, Access: server.Access{Hosts: s.hosts, Origins: s.origins, Key: s.key}, Aliases: s.aliases, Announce: s.announce,
 		Effort: s.effort, MaxBody: int64(s.body), Timeout: time.Duration(s.timeout), Queue: s.queue, Console: console, Thinking: thinking, NoPage: s.noPage,
 	})
@@ -337,7 +347,7 @@ func (s *serveFlags) served(t *target.Target, e *engine.Engine) server.Model {
 	m := server.Model{
 		ID: t.Name, Engine: e, Tokenizer: t.Tokenizer, Format: t.Format, Templates: t.Templates, Stop: t.Plan.Stop,
 		Context: t.Engine.Context, Lanes: s.lanes, Backend: t.Backend, Drafted: t.Draft != nil, Rows: "all",
-		NoVision: "its images are not read here", IdleRelease: t.Engine.IdleRelease, Memory: &server.MemoryPlan{
+		NoVision: s.noVision(t), IdleRelease: t.Engine.IdleRelease, Memory: &server.MemoryPlan{
 			Limit: t.Memory.Limit, Weights: t.Memory.Weights, Lane: t.Memory.Lane, Token: t.Memory.Token, KV: t.Memory.KV,
 		},
 	}
@@ -347,10 +357,23 @@ func (s *serveFlags) served(t *target.Target, e *engine.Engine) server.Model {
 	case t.Engine.Rows == engine.BudgetRows:
 		m.Rows = "budget"
 	}
-	if t.Plan.Family.Vision == nil {
-		m.NoVision = "the model has no vision tower"
+	if t.Vision != nil {
+		m.Vision = &server.Vision{
+			Media: media.New(media.Options{MaxPixels: s.imagePixels}), Encoder: vision.NewEncoder(t.Vision), Token: t.Plan.Family.Image,
+		}
 	}
 	return m
+}
+
+// noVision says why a model takes no images.
+func (s *serveFlags) noVision(t *target.Target) string {
+	switch {
+	case t.Plan.Family.Vision == nil:
+		return "the model has no vision tower"
+	case s.languageOnly:
+		return "started with --language-only"
+	}
+	return "started without --mmproj"
 }
 
 // listen serves from the moment that everything is ready.
@@ -365,7 +388,11 @@ func (s *serveFlags) listen(ctx context.Context, h *server.Server, t *target.Tar
 	if t.Draft == nil {
 		console.Printf("No draft · %s is decoded one token a cycle", t.Name)
 	}
-	console.Printf("Ready · %s · context %s · language only · http://%s", t.Name, contextSize(t.Engine.Context), l.Addr())
+	input := "language only"
+	if t.Vision != nil {
+		input = "images and PDFs"
+	}
+	console.Printf("Ready · %s · context %s · %s · http://%s", t.Name, contextSize(t.Engine.Context), input, l.Addr())
 	stopped := context.AfterFunc(ctx, func() { console.Printf("Stopping · releasing engine resources") })
 	defer stopped()
 	return h.Serve(ctx, l)

@@ -66,8 +66,8 @@ func (p *process) wait(t *testing.T) {
 		defer close(p.lines)
 		scan := bufio.NewScanner(out)
 		for scan.Scan() {
-			if _, url, ok := strings.Cut(scan.Text(), " · language only · "); ok && strings.Contains(scan.Text(), "Ready · ") {
-				ready <- url
+			if line := scan.Text(); strings.Contains(line, "Ready · ") {
+				ready <- line[strings.LastIndex(line, " · ")+len(" · "):]
 			}
 			p.lines <- scan.Text()
 		}
@@ -197,6 +197,8 @@ func TestServeUsage(t *testing.T) {
 		{[]string{"--max-context", "257K"}, "", "must be 'auto' or a token count up to 256K, such as 100K"},
 		{[]string{"--request-timeout", "-1s"}, "", "must be a positive duration such as 30m, 2h or 3600"},
 		{[]string{"--queue-size", "0"}, "", "--queue-size is 0"},
+		{[]string{"--max-image-pixels", "65535"}, "", "--max-image-pixels is 65535; 65536 to 4194304 are possible"},
+		{[]string{"--max-image-pixels", "4194305"}, "", "--max-image-pixels is 4194305; 65536 to 4194304 are possible"},
 		{[]string{"--model", "a"}, "", "model must be a full Hugging Face repository ID (owner/repo)"},
 		{[]string{"--model", "a/b:"}, "", "model variant must be a short name"},
 		{[]string{"--model", "a/b", "--draft-model", "x"}, "", "draft model must be a Hugging Face repository ID"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"splash/internal/media"
 	"splash/planner"
 )
 
@@ -12,6 +13,7 @@ import (
 type MemoryPlan struct {
 	Limit   int64 // 0: not known, and nothing is held to it
 	Weights int64 // of the target and its draft: images, or tensors as the files have them
+	Vision  int64 // of the vision tower, and of what it takes for the largest image
 	Lane    int64 // of a lane without tokens
 	Token   int64 // of each token of it
 	Context int   // tokens
@@ -22,7 +24,7 @@ type MemoryPlan struct {
 const least = 2048
 
 // Left is what lanes and what is kept of prompts may take.
-func (m *MemoryPlan) Left() int64 { return m.Limit - m.Weights }
+func (m *MemoryPlan) Left() int64 { return m.Limit - m.Weights - m.Vision }
 
 // Full is a lane at full context.
 func (m *MemoryPlan) Full() int64 { return m.Lane + m.Token*int64(m.Context) }
@@ -35,8 +37,12 @@ func (m *MemoryPlan) String() string {
 	if m.Limit > 0 {
 		limit = bytes(m.Limit)
 	}
-	return fmt.Sprintf("weights %s + a lane of %d tokens %s (states %s, %s of keys and values a token) = %s of %s",
-		bytes(m.Weights), m.Context, bytes(m.Full()), bytes(m.Lane), bytes(m.Token), bytes(m.Weights+m.Full()), limit)
+	vision := ""
+	if m.Vision > 0 {
+		vision = " + vision " + bytes(m.Vision)
+	}
+	return fmt.Sprintf("weights %s%s + a lane of %d tokens %s (states %s, %s of keys and values a token) = %s of %s",
+		bytes(m.Weights), vision, m.Context, bytes(m.Full()), bytes(m.Lane), bytes(m.Token), bytes(m.Weights+m.Vision+m.Full()), limit)
 }
 
 // bytes spells a number of bytes.
@@ -60,6 +66,9 @@ func (t *Target) planMemory(b Backend, s *source, d *draftFiles, o Options) erro
 		return err
 	}
 	p.Context = t.Engine.Context
+	if t.Vision != nil {
+		p.Vision = t.Vision.Bytes() + t.Vision.Scratch(media.MaxPixels)
+	}
 	t.Memory = p
 	if p.Limit == 0 {
 		return nil

@@ -16,6 +16,7 @@ import (
 	"splash/internal/install"
 	"splash/internal/model"
 	"splash/internal/tokenizer"
+	"splash/internal/vision"
 	"splash/planner"
 )
 
@@ -27,8 +28,12 @@ type Options struct {
 	NoDraft bool   // decode a row a cycle
 	Walk    engine.Walk
 
-	// Installed is opened in place of Path and Draft. The target closes it, also where it cannot be opened.
+	// Vision is a vision projector, or the folder of a tower's shards; empty: none.
+	Vision string
+
+	// Installed is opened in place of Path, Draft and, with See, Vision. The target closes it, also where it cannot be opened.
 	Installed *install.Installed
+	See       bool // load the vision tower that is installed
 
 	// UnroundedDraft leaves a draft's projections in BF16, to measure what rounding them to 4 bits costs.
 	UnroundedDraft bool
@@ -72,6 +77,7 @@ type Target struct {
 	Plan       *planner.Plan
 	Network    model.Network
 	Draft      *planner.Draft // nil: none
+	Vision     *vision.Tower  // nil: none
 	Tokenizer  *tokenizer.Tokenizer
 	Vocabulary *tokenizer.Vocabulary
 	Format     *chat.Format // with Options.Chat, as the templates
@@ -94,7 +100,10 @@ func Open(ctx context.Context, o Options) (_ *Target, err error) {
 	open := func() (*source, error) { return openSource(o.Path) }
 	if i := o.Installed; i != nil {
 		t.close = append(t.close, i)
-		o.Path, o.Draft = i.Target(), i.Draft()
+		o.Path, o.Draft, o.Vision = i.Target(), i.Draft(), ""
+		if o.See {
+			o.Vision = i.Vision()
+		}
 		open = func() (*source, error) { return openInstalled(i) }
 	}
 	backend, err := FindBackend(o.Backend)
@@ -124,6 +133,11 @@ func Open(ctx context.Context, o Options) (_ *Target, err error) {
 		t.close = append(t.close, d.files)
 		t.Draft = d.sizes
 	}
+	if o.Vision != "" {
+		if t.Vision, err = openVision(o.Vision, t.Plan); err != nil {
+			return nil, err
+		}
+	}
 	if o.Chat {
 		if err := t.openChat(ctx); err != nil {
 			return nil, named(s.label, err)
@@ -152,7 +166,7 @@ func Open(ctx context.Context, o Options) (_ *Target, err error) {
 // describe takes what the files say without their weights.
 func (t *Target) describe(s *source) (err error) {
 	t.Plan, t.Vocabulary = s.plan, s.vocabulary
-	t.Engine.Vocab = s.plan.Layout.Vocab
+	t.Engine.Vocab, t.Engine.Hidden = s.plan.Layout.Vocab, s.plan.Layout.Hidden
 	switch most := s.plan.Layout.Context; {
 	case t.Engine.Context > most:
 		return fmt.Errorf("a context of %d tokens is more than the model's %d", t.Engine.Context, most)

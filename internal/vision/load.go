@@ -186,6 +186,11 @@ func (t *Tower) Bytes() int64 {
 	return n + int64(8*t.layout.Hidden)
 }
 
+// Scratch is the memory that an image of so many pixels takes while it is encoded.
+func (t *Tower) Scratch(pixels int) int64 {
+	return int64(pixels/(t.layout.Patch*t.layout.Patch)) * int64(5*t.layout.Hidden) * 4
+}
+
 // Width is the width of a row: the target's hidden size.
 func (t *Tower) Width() int { return t.layout.Out }
 
