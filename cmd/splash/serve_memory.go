@@ -139,10 +139,10 @@ func budget(there, limit int64) int64 {
 }
 
 // collect lets the garbage collector know of the budget, unless the environment does: what is kept of prompts may be most of
-// the heap, which would otherwise grow to twice that.
+// the heap, which would otherwise grow to twice that. Weights that are copied are in the heap too.
 func collect(m *target.MemoryPlan) {
 	const scratch = 1 << 30
 	if m.Limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(m.Left() + scratch)
+		debug.SetMemoryLimit(m.Limit + scratch)
 	}
 }
