@@ -150,6 +150,7 @@ Anthropic's interfaces work with the base URLs http://127.0.0.1:8000/v1 and http
 		Example: `  splash serve
   splash serve --model unsloth/Qwen3.8-27B-GGUF:UD-Q4_K_M
   splash serve --model-dir Qwen3.8-27B-UD-Q4_K_M.gguf --draft-model Qwen3.8-27B-DFlash2
+  splash serve --model-dir Qwen3.8-27B-UD-Q4_K_M.gguf --no-draft --mmproj mmproj-BF16.gguf
   splash serve --host 0.0.0.0 --port 9000 --api-key "$(cat key)" --allowed-host box.example
 
   curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \
