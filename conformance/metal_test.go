@@ -16,7 +16,7 @@ import (
 // metalDevice is the device that rows of the metal backend run on: the GPU where there is one, else the host. It stays open.
 var metalDevice = sync.OnceValues(func() (*metal.Device, error) {
 	if path := os.Getenv(mutantLibrary); path != "" {
-		return metal.OpenLibrary(path, "splash_checked_bridge")
+		return openMutant(path)
 	}
 	return metal.Open(metal.Devices()[0])
 })

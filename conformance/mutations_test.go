@@ -13,8 +13,14 @@ import (
 	"sync"
 	"testing"
 
+	"splash/metal"
 	"splash/metal/lint/mutations"
 )
+
+// openMutant opens a device that was built as a library.
+func openMutant(path string) (*metal.Device, error) {
+	return metal.OpenLibrary(path, "splash_checked_bridge")
+}
 
 // owners are the tests here that hold the kernels of a file to their operators, and those that its kernels have a part in.
 var owners = map[string]struct{ tests, part []string }{
