@@ -41,7 +41,7 @@ func newChooser(t *testing.T, vocab int, s *oracle.Selector) *chooserTest {
 	return &chooserTest{t, d, c, rand.New(rand.NewPCG(41, uint64(vocab))), vocab}
 }
 
-// buffer is a device's memory of drawn values.
+// buffer is a device's memory of drawn values, many of them equal: multiples of a quarter.
 func (t *chooserTest) buffer(n int, scale float64) (*metal.Buffer, []float32) {
 	t.Helper()
 	b, err := t.d.NewBuffer(4 * n)
@@ -51,7 +51,7 @@ func (t *chooserTest) buffer(n int, scale float64) (*metal.Buffer, []float32) {
 	t.Cleanup(b.Free)
 	x := b.Float32s()
 	for i := range x {
-		x[i] = float32(scale * t.rng.NormFloat64())
+		x[i] = float32(math.Round(4*scale*t.rng.NormFloat64()) / 4)
 	}
 	return b, slices.Clone(x)
 }
@@ -120,14 +120,14 @@ func TestChooseWalks(t *testing.T) {
 func TestChooseVerifyRows(t *testing.T) {
 	c := newChooser(t, 8, nil)
 	m := oracle.Prior()
-	for range 20 {
+	for range 60 {
 		lanes := 1 + c.rng.IntN(4)
 		rows, want, limits := make([]int, lanes), make([]int, lanes), make([]int, lanes)
 		confidence, survival := make([][]float64, lanes), make([][oracle.Proposals]float64, lanes)
 		for l := range rows {
 			limits[l] = 1 + c.rng.IntN(oracle.CycleRows)
 			for range oracle.Proposals {
-				confidence[l] = append(confidence[l], float64(c.rng.Float32()))
+				confidence[l] = append(confidence[l], float64(c.rng.IntN(9))/8)
 			}
 			m.Survival(&survival[l], confidence[l])
 		}
@@ -152,12 +152,12 @@ func TestChooseTokens(t *testing.T) {
 	}
 	var lanes []metal.TargetLane
 	rows := 0
-	for i := range 12 {
+	for i := range 96 {
 		l := metal.TargetLane{Rows: 1 + 3*i%8, Left: 5, Policy: policies[i%len(policies)], Uniforms: c.uniforms(), Walk: new(oracle.Walk)}
 		for token := range int32(20) {
 			l.Occurred = append(l.Occurred, metal.Occurred{Token: 3 * token, Count: token % 3})
 		}
-		if i%3 == 1 {
+		if i%5 == 1 {
 			l.Masks = make([][]uint32, l.Rows)
 			for r := range l.Masks {
 				for range (vocab + 31) / 32 {
@@ -175,8 +175,10 @@ func TestChooseTokens(t *testing.T) {
 	// The proposals are likely, so that some are accepted.
 	first := 0
 	for i := range lanes {
-		for r := range lanes[i].Rows - 1 {
-			x[(first+r)*vocab+int(lanes[i].Walk.Tokens[r])] = 9
+		for r := range min(lanes[i].Rows, oracle.Proposals) {
+			if c.rng.IntN(6) > 0 {
+				x[(first+r)*vocab+int(lanes[i].Walk.Tokens[r])] = 7 + float32(c.rng.IntN(9))/4
+			}
 		}
 		first += lanes[i].Rows
 	}
