@@ -296,26 +296,26 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 	if slices.Contains(s.origins, "*") && s.key == "" {
 		console.Errorf("Warning · --allowed-origin '*' without --api-key lets every web page open in a browser that reaches this server use it")
 	}
+	o := target.Options{Backend: s.backend, See: true, Engine: engine.Options{Queue: s.queue, Lanes: s.lanes}}
+	if err := s.memoryFlags.options(&o); err != nil {
+		return err
+	}
+	thinking, err := server.LoadThinkingKey(filepath.Join(data, "thinking.key"))
+	if err != nil {
+		return err
+	}
 	log := func(line string) { console.Printf("%s", line) }
 	at, err := s.install(cmd, log)
 	if err != nil {
 		return err
 	}
 	console.Printf("Loading · %s", s.label())
-	o := target.Options{See: true, Engine: engine.Options{Queue: s.queue, Lanes: s.lanes}}
-	if err := s.memoryFlags.options(&o, s.backend); err != nil {
-		return err
-	}
 	t, err := s.open(cmd, at, o, log)
 	if err != nil {
 		return err
 	}
 	defer t.Close()
 	collect(t.Memory)
-	thinking, err := server.LoadThinkingKey(filepath.Join(data, "thinking.key"))
-	if err != nil {
-		return err
-	}
 	e := engine.New(t.Network, t.Engine)
 	defer e.Close()
 	m := s.served(t, e)

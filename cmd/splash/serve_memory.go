@@ -106,9 +106,10 @@ func (m *memoryFlags) root() (string, error) {
 	return defaultCacheDir(home, runtime.GOOS, os.Getenv), nil
 }
 
-// options sets what the flags say of a target and its engine.
-func (m *memoryFlags) options(o *target.Options, backend string) error {
-	b, err := target.FindBackend(backend)
+// options sets what the flags say of a target and its engine, and refuses what its backend does not do: before anything is
+// downloaded.
+func (m *memoryFlags) options(o *target.Options) error {
+	b, err := target.FindBackend(o.Backend)
 	if err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func (m *memoryFlags) options(o *target.Options, backend string) error {
 	if e.DecodeShare = m.share; m.share == 0 {
 		e.DecodeShare = -1
 	}
-	return nil
+	return o.Check()
 }
 
 // budget is the memory of the process: most of what there is, which a limit lowers.

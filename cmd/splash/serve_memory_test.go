@@ -63,7 +63,6 @@ func TestMemoryFlags(t *testing.T) {
 		{"cpu", "", result{"int8", auto, 10 * time.Minute, 0.5}},
 		{"oracle", "", result{"", auto, 10 * time.Minute, 0.5}},
 		{"cpu", "--kv-format bf16 --idle-release off --decode-share 0 --max-memory AUTO", result{"bf16", auto, 0, -1}},
-		{"oracle", "--kv-format=int8", result{"int8", auto, 10 * time.Minute, 0.5}}, // which it refuses
 		{"cpu", "--max-memory 100M --idle-release=1.5h --decode-share=2 --activations BF16 --expert-memory 4g --disable-ane --allow-idle-sleep",
 			result{"int8", 100 << 20, 90 * time.Minute, 2}},
 	} {
@@ -71,13 +70,13 @@ func TestMemoryFlags(t *testing.T) {
 		cmd := &cobra.Command{}
 		m.flags(cmd, cmd.Flags())
 		m.turns(cmd.Flags())
-		var o target.Options
+		o := target.Options{Backend: c.backend}
 		err := cmd.ParseFlags(strings.Fields(c.args))
 		if err == nil {
 			err = m.check(cmd)
 		}
 		if err == nil {
-			err = m.options(&o, c.backend)
+			err = m.options(&o)
 		}
 		got := result{o.KV, o.Memory, o.Engine.IdleRelease, o.Engine.DecodeShare}
 		if m.most == 0 {

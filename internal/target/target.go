@@ -106,14 +106,11 @@ func Open(ctx context.Context, o Options) (_ *Target, err error) {
 		}
 		open = func() (*source, error) { return openInstalled(i) }
 	}
-	backend, err := FindBackend(o.Backend)
+	backend, err := o.backend()
 	if err != nil {
 		return nil, err
 	}
 	t.Backend = backend.Name
-	if err := errors.Join(backend.checkKV(o.KV), o.Disk.check(&backend)); err != nil {
-		return nil, err
-	}
 	s, err := open()
 	if err != nil {
 		return nil, err
@@ -161,6 +158,23 @@ func Open(ctx context.Context, o Options) (_ *Target, err error) {
 		}
 	}
 	return t, s.changed()
+}
+
+// Check refuses what needs no model to be refused: a backend that cannot run here, or does not do what is asked of it.
+func (o *Options) Check() error {
+	_, err := o.backend()
+	return err
+}
+
+func (o *Options) backend() (Backend, error) {
+	b, err := FindBackend(o.Backend)
+	if err == nil {
+		err = b.checkKV(o.KV)
+	}
+	if err == nil {
+		err = o.Disk.check(&b)
+	}
+	return b, err
 }
 
 // describe takes what the files say without their weights.
