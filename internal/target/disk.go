@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -75,10 +77,13 @@ func namespace(backend string, o Options, page, state int, s *source, d *draftFi
 		Format, Backend, KV string
 		Page, State, Tokens int
 		Target, Draft       []planner.ImageSource
-		Embedded            []string
+		Embedded, Vision    []string
 	}{Format: prefixFormat, Backend: backend, KV: o.KV, Page: page, State: state, Tokens: model.PortablePage, Target: files}
 	if o.Path == "" {
 		id.Embedded = append(id.Embedded, digestOf(fixtures.Pebble))
+	}
+	if id.Vision, err = stamps(o.Vision); err != nil {
+		return "", err
 	}
 	if d != nil {
 		if id.Draft, err = d.images(); err != nil {
@@ -95,6 +100,24 @@ func namespace(backend string, o Options, page, state int, s *source, d *draftFi
 	}
 	data, err := json.Marshal(id)
 	return digestOf(data), err
+}
+
+// stamps are what the file system says of a vision projector, or of the shards of a tower.
+func stamps(path string) (list []string, err error) {
+	if path == "" {
+		return nil, nil
+	}
+	err = filepath.WalkDir(path, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := os.Stat(path) // of what a link leads to
+		if err == nil {
+			list = append(list, fmt.Sprintf("%s %d %d", filepath.Base(path), info.Size(), info.ModTime().UnixNano()))
+		}
+		return err
+	})
+	return list, err
 }
 
 func digestOf(data []byte) string {

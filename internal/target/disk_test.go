@@ -58,13 +58,14 @@ func TestDisk(t *testing.T) {
 	}
 	// Another file under the same name is another model.
 	path := tiny(t, "tiny-qwen35")
+	vision := ""
 	name := func() string {
 		s, err := openSource(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.files.Close()
-		n, err := namespace("cpu", Options{Path: path, KV: "int8"}, 1, 2, s, nil)
+		n, err := namespace("cpu", Options{Path: path, KV: "int8", Vision: vision}, 1, 2, s, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,6 +75,14 @@ func TestDisk(t *testing.T) {
 	if name() != first {
 		t.Error("the name of a model's directory is another each time")
 	}
+	vision = t.TempDir() // as is the same model with another tower
+	if err := os.WriteFile(filepath.Join(vision, "tower"), []byte("rows"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if name() == first {
+		t.Error("another tower has the same directory")
+	}
+	vision = ""
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
