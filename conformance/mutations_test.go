@@ -26,11 +26,11 @@ func openMutant(path string) (*metal.Device, error) {
 var owners = map[string]struct{ tests, part []string }{
 	"attention.metal": {[]string{"TestAttention", "TestSparseAttention"}, []string{"TestTakenBack"}},
 	"conv.metal":      {[]string{"TestConvolution", "TestTakenBack"}, nil},
-	"gdn.metal":       {[]string{"TestDeltaRule", "TestTakenBack"}, nil},
+	"gdn.metal":       {[]string{"TestDeltaRule", "TestDeltaRuleChunked", "TestTakenBack"}, nil},
 	"norm.metal":      {[]string{"TestNorms"}, nil},
-	"project.metal":   {[]string{"TestProject", "TestProjectOrders"}, []string{"TestStreams"}},
-	"planes.h":        {[]string{"TestProject"}, []string{"TestProjectOrders", "TestStreams", "TestExperts"}},
-	"formats.h":       {[]string{"TestEmbed"}, []string{"TestProject", "TestProjectOrders", "TestStreams", "TestExperts"}},
+	"project.metal":   {[]string{"TestProject", "TestProjectParts", "TestProjectOrders"}, []string{"TestStreams"}},
+	"planes.h":        {[]string{"TestProject"}, []string{"TestProjectParts", "TestProjectOrders", "TestStreams", "TestExperts"}},
+	"formats.h":       {[]string{"TestEmbed"}, []string{"TestProject", "TestProjectParts", "TestProjectOrders", "TestStreams", "TestExperts"}},
 	"moe.metal":       {[]string{"TestRouters", "TestSharedExpert", "TestExperts"}, nil},
 	"hyper.metal":     {[]string{"TestStreams"}, []string{"TestNGrams", "TestTakenBack"}},
 	"ngram.metal":     {[]string{"TestNGrams", "TestTakenBack"}, nil},
@@ -42,7 +42,7 @@ var owners = map[string]struct{ tests, part []string }{
 	"pick.h":          {[]string{"TestChooseTokens"}, nil},
 	"accept.metal":    {[]string{"TestChooseTokens"}, nil},
 	"repack.metal":    {[]string{"TestRepacked"}, nil},
-	"math.h":          {[]string{"TestNorms", "TestConvolution", "TestDeltaRule", "TestRouters"}, []string{"TestAttention", "TestSparseAttention", "TestTakenBack", "TestStreams", "TestNGrams", "TestExperts"}},
+	"math.h":          {[]string{"TestNorms", "TestConvolution", "TestDeltaRule", "TestDeltaRuleChunked", "TestRouters"}, []string{"TestAttention", "TestSparseAttention", "TestTakenBack", "TestStreams", "TestNGrams", "TestExperts"}},
 }
 
 // mutantKernels are the formats that mutants are built with: those of the mutations, and of the tests that need some.

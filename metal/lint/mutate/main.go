@@ -34,7 +34,7 @@ var owners = map[string]string{
 	"accept.metal":  "SamplingAccept",
 	"project.metal": "Planes|Project", "planes.h": "Planes|Project|Expert", "formats.h": "Planes|Project|Expert",
 	"math.h": "GatedNorm|Attention|Conv|GDN|Route|Index", "moe.metal": "Route|Expert", "hyper.metal": "Streams", "ngram.metal": "NGrams",
-	"hadamard.metal": "Hadamard", "qsa.metal": "Index",
+	"hadamard.metal": "Hadamard", "repack.metal": "Repack", "ternary.metal": "Ternary", "qsa.metal": "Index",
 }
 
 // rounds puts mutations together whose operators' tests have nothing in common, so that one build serves them all.
