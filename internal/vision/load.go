@@ -6,10 +6,13 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"runtime"
 
 	"splash/dequant"
+	"splash/internal/cpu"
 	"splash/internal/gguf"
 	"splash/internal/safetensors"
+	"splash/oracle"
 	"splash/planner"
 )
 
@@ -22,6 +25,7 @@ type Tower struct {
 	norm      norm
 	in, out   affine // of the merger
 	freq      []float64
+	host      *cpu.Host // nil: plain Go
 }
 
 // A block is attention and an MLP.
@@ -47,7 +51,10 @@ type Source func(name string) ([]byte, error)
 func Load(p *planner.VisionPlan, data Source) (*Tower, error) {
 	l := loader{plan: p, data: data}
 	v := &p.Layout
-	t := &Tower{layout: *v, freq: frequencies(v.HeadDim())}
+	t := &Tower{layout: *v, freq: oracle.VisionFrequencies(v.HeadDim())}
+	if t.host, l.err = cpu.NewHost(); l.err != nil {
+		return nil, l.err
+	}
 	t.embed = affine{v.Hidden, 3 * v.Temporal * v.Patch * v.Patch, l.patches(), l.vector("v.patch_embd.bias")}
 	t.positions = l.vector("v.position_embd.weight")
 	for i := range v.Depth {
@@ -188,7 +195,10 @@ func (t *Tower) Bytes() int64 {
 
 // Scratch is the memory that an image of so many pixels takes while it is encoded.
 func (t *Tower) Scratch(pixels int) int64 {
-	return int64(pixels/(t.layout.Patch*t.layout.Patch)) * int64(5*t.layout.Hidden) * 4
+	v := &t.layout
+	patches := int64(pixels / (v.Patch * v.Patch))
+	values := 3*v.Hidden + 2*v.Heads*padded(v.HeadDim()) + chunkRows*runtime.GOMAXPROCS(0)
+	return 4 * patches * int64(values)
 }
 
 // Width is the width of a row: the target's hidden size.

@@ -11,20 +11,51 @@ import (
 const wideRows = 4
 
 // apply writes W x + b for each row of x to dst.
-func (a *affine) apply(w *worker, dst, x []float32) {
-	n, cols := len(x)/a.cols, a.cols
-	w.weights = grown(w.weights, wideRows*cols)
+func (t *Tower) apply(a *affine, w *worker, dst, x []float32) {
+	if t.host != nil {
+		t.host.BF16(dst, a.weight, a.cols, x)
+	} else {
+		a.multiply(w, dst, x)
+	}
+	for ; len(dst) > 0; dst = dst[a.rows:] {
+		add(dst[:a.rows], a.bias)
+	}
+}
+
+// multiply writes W x for each row of x.
+func (a *affine) multiply(w *worker, dst, x []float32) {
+	w.weights = grown(w.weights, wideRows*a.cols)
 	for first := 0; first < a.rows; first += wideRows {
 		count := min(wideRows, a.rows-first)
-		for i, bits := range a.weight[first*cols : (first+count)*cols] {
+		for i, bits := range a.weight[first*a.cols : (first+count)*a.cols] {
 			w.weights[i] = dequant.FromBF16(bits)
 		}
-		clear(w.weights[count*cols:])
-		for r := range n {
-			sums := dot4(x[r*cols:(r+1)*cols], w.weights)
-			for i := range count {
-				dst[r*a.rows+first+i] = sums[i] + a.bias[first+i]
-			}
+		multiply4(dst[first:], a.rows, w.weights, count, a.cols, x)
+	}
+}
+
+// products writes W x for each row of x, of a matrix of float32 values.
+func (t *Tower) products(dst, w []float32, cols int, x []float32) {
+	if t.host != nil {
+		t.host.Floats(dst, w, cols, x)
+		return
+	}
+	rows := len(w) / cols
+	for first := 0; first < rows; first += wideRows {
+		multiply4(dst[first:], rows, w[first*cols:], min(wideRows, rows-first), cols, x)
+	}
+}
+
+// multiply4 writes the products of up to four rows of weights and each row of x, stride apart.
+func multiply4(dst []float32, stride int, w []float32, count, cols int, x []float32) {
+	for r := range len(x) / cols {
+		row := x[r*cols : (r+1)*cols]
+		if count == wideRows {
+			*(*[wideRows]float32)(dst[r*stride:]) = dot4(row, w)
+			continue
+		}
+		for i := range count {
+			dst[r*stride+i] = dot(row, w[i*cols:(i+1)*cols])
 		}
 	}
 }
@@ -92,8 +123,6 @@ func (n *norm) apply(dst, x []float32, eps float64) {
 	}
 }
 
-func frequencies(dim int) []float64 { return oracle.VisionFrequencies(dim) }
-
 // angles finds how the heads of a patch are turned (oracle.VisionRope).
 func (w *worker) angles(row, col int, freq []float64) {
 	w.sin, w.cos = w.sin[:0], w.cos[:0]
@@ -115,22 +144,21 @@ func (w *worker) rotate(x []float32) {
 	}
 }
 
-// softmax replaces scores by their weights, which are summed in float64.
-func softmax(s []float32) {
+// soften replaces scores by their exponentials, less the largest, and returns the sum.
+func (t *Tower) soften(s []float32) float32 {
+	if t.host != nil {
+		return t.host.Soften(s)
+	}
 	most := float32(math.Inf(-1))
 	for _, v := range s {
 		most = max(most, v)
 	}
 	var sum float64
 	for i, v := range s {
-		e := math.Exp(float64(v) - float64(most))
-		s[i] = float32(e)
-		sum += e
+		s[i] = float32(math.Exp(float64(v) - float64(most)))
+		sum += float64(s[i])
 	}
-	inv := float32(1 / sum)
-	for i := range s {
-		s[i] *= inv
-	}
+	return float32(sum)
 }
 
 func geluTanh(x float32) float32 { return float32(oracle.GELUTanh(float64(x))) }

@@ -22,10 +22,8 @@ func (t *Tower) Encode(ctx context.Context, pixels []byte, gridH, gridW int) ([]
 	if gridH < 1 || gridW < 1 || gridH%v.Merge != 0 || gridW%v.Merge != 0 || len(pixels) != 3*v.Patch*v.Patch*gridH*gridW {
 		return nil, fmt.Errorf("vision: %d bytes are no image of %d x %d patches", len(pixels), gridH, gridW)
 	}
-	r := &run{Tower: t, ctx: ctx, pixels: pixels, gridH: gridH, gridW: gridW}
-	r.x = make([]float32, gridH*gridW*v.Hidden)
-	r.h = make([]float32, gridH*gridW*v.Hidden)
-	r.qkv = make([]float32, 3*gridH*gridW*v.Hidden)
+	r := t.run(ctx, gridH, gridW)
+	r.pixels = pixels
 	r.each(r.embedPatches)
 	for i := range t.blocks {
 		b := &t.blocks[i]
@@ -48,23 +46,41 @@ type run struct {
 	pixels       []byte
 	gridH, gridW int
 
-	x   []float32 // [patches][hidden], the residual
-	h   []float32 // [patches][hidden]
-	qkv []float32 // [patches][3*hidden]
+	x, h []float32 // [patches][hidden]: the residual, and what is added to it
+	// Queries and keys are [heads][patches][pad], zeros after the head's own values; values are [heads][dim][patches].
+	q, k, v []float32
+	pad     int
 }
+
+// padded is the width of a head's queries and keys: a whole number of what kernels multiply at once.
+func padded(dim int) int { return (dim + 15) / 16 * 16 }
+
+func (t *Tower) run(ctx context.Context, gridH, gridW int) *run {
+	v, n := &t.layout, gridH*gridW
+	pad := padded(v.HeadDim())
+	return &run{
+		Tower: t, ctx: ctx, gridH: gridH, gridW: gridW, pad: pad,
+		x: make([]float32, n*v.Hidden), h: make([]float32, n*v.Hidden),
+		q: make([]float32, n*v.Heads*pad), k: make([]float32, n*v.Heads*pad), v: make([]float32, n*v.Hidden),
+	}
+}
+
+// patches is the number of them.
+func (r *run) patches() int { return r.gridH * r.gridW }
 
 // A worker's memory.
 type worker struct {
 	a, b     []float32 // rows of a chunk
 	weights  []float32 // of wideRows rows
 	scores   []float32
+	sums     []float32 // of weights
 	sin, cos []float64 // of a patch's pairs
 }
 
 // each calls f with chunks of the patches on all cores. Each patch is computed by itself, so that the result does not
 // depend on who computes it.
 func (r *run) each(f func(w *worker, first, last int)) {
-	n := r.gridH * r.gridW
+	n := r.patches()
 	r.parallel((n+chunkRows-1)/chunkRows, func(w *worker, i int) { f(w, i*chunkRows, min((i+1)*chunkRows, n)) })
 }
 
@@ -110,7 +126,7 @@ func (r *run) embedPatches(w *worker, first, last int) {
 		row, col := r.place(n)
 		r.patch(w.a[(n-first)*cols:][:cols], row, col)
 	}
-	r.embed.apply(w, r.hiddenRows(r.x, first, last), w.a)
+	r.apply(&r.embed, w, r.hiddenRows(r.x, first, last), w.a)
 	for n := first; n < last; n++ {
 		row, col := r.place(n)
 		x := r.x[n*v.Hidden : (n+1)*v.Hidden]
@@ -142,50 +158,65 @@ func (r *run) patch(dst []float32, row, col int) {
 	}
 }
 
-// project makes the queries, keys and values of patches, rotated, and the queries scaled.
+// project makes the queries, keys and values of patches, the first two rotated, and the queries scaled.
 func (r *run) project(w *worker, b *block, first, last int) {
-	v := &r.layout
-	w.a = grown(w.a, (last-first)*v.Hidden)
+	v, dim := &r.layout, r.layout.HeadDim()
+	w.a, w.b = grown(w.a, (last-first)*v.Hidden), grown(w.b, 3*(last-first)*v.Hidden)
 	b.norm1.apply(w.a, r.hiddenRows(r.x, first, last), v.Epsilon)
-	b.qkv.apply(w, r.qkv[3*first*v.Hidden:3*last*v.Hidden], w.a)
-	dim := v.HeadDim()
-	scale := float32(1 / math.Sqrt(float64(dim)))
+	r.apply(&b.qkv, w, w.b, w.a)
 	for n := first; n < last; n++ {
 		row, col := r.place(n)
 		w.angles(row, col, r.freq)
-		qkv := r.qkv[3*n*v.Hidden:]
-		for at := 0; at < 2*v.Hidden; at += dim {
-			w.rotate(qkv[at : at+dim])
+		r.keep(w, n, w.b[3*(n-first)*v.Hidden:][:3*v.Hidden], float32(1/math.Sqrt(float64(dim))))
+	}
+}
+
+// keep puts the queries, keys and values of patch n in their places.
+func (r *run) keep(w *worker, n int, qkv []float32, scale float32) {
+	hidden, dim, patches := r.layout.Hidden, r.layout.HeadDim(), r.patches()
+	for head := range r.layout.Heads {
+		at := (head*patches + n) * r.pad
+		q, k := r.q[at:at+dim], r.k[at:at+dim]
+		copy(q, qkv[head*dim:])
+		copy(k, qkv[hidden+head*dim:])
+		w.rotate(q)
+		w.rotate(k)
+		for i := range q {
+			q[i] *= scale
 		}
-		for i := range qkv[:v.Hidden] {
-			qkv[i] *= scale
+		for i, x := range qkv[2*hidden+head*dim:][:dim] {
+			r.v[(head*dim+i)*patches+n] = x
 		}
 	}
 }
 
 // attend writes every head's attention to h.
 func (r *run) attend() {
-	v := &r.layout
-	n, dim := r.gridH*r.gridW, v.HeadDim()
+	n := r.patches()
 	chunks := (n + chunkRows - 1) / chunkRows
-	r.parallel(v.Heads*chunks, func(w *worker, i int) {
-		head, first := i/chunks, i%chunks*chunkRows
-		w.scores = grown(w.scores, n)
-		for q := first; q < min(first+chunkRows, n); q++ {
-			query := r.qkv[3*q*v.Hidden+head*dim:][:dim]
-			for k := range n {
-				w.scores[k] = dot(query, r.qkv[(3*k+1)*v.Hidden+head*dim:][:dim])
-			}
-			softmax(w.scores)
-			out := r.h[q*v.Hidden+head*dim:][:dim]
-			clear(out)
-			for k, p := range w.scores {
-				for d, x := range r.qkv[(3*k+2)*v.Hidden+head*dim:][:dim] {
-					out[d] += p * x
-				}
-			}
-		}
+	r.parallel(r.layout.Heads*chunks, func(w *worker, i int) {
+		first := i % chunks * chunkRows
+		r.attendChunk(w, i/chunks, first, min(first+chunkRows, n))
 	})
+}
+
+// attendChunk is one head's attention of some patches to all.
+func (r *run) attendChunk(w *worker, head, first, last int) {
+	n, dim := r.patches(), r.layout.HeadDim()
+	all := head * n * r.pad
+	w.scores, w.a = grown(w.scores, (last-first)*n), grown(w.a, (last-first)*dim)
+	r.products(w.scores, r.k[all:all+n*r.pad], r.pad, r.q[all+first*r.pad:all+last*r.pad])
+	w.sums = w.sums[:0]
+	for q := range last - first {
+		w.sums = append(w.sums, r.soften(w.scores[q*n:(q+1)*n]))
+	}
+	r.products(w.a, r.v[head*dim*n:(head+1)*dim*n], n, w.scores)
+	for q, sum := range w.sums {
+		out := r.h[(first+q)*r.layout.Hidden+head*dim:][:dim]
+		for i, x := range w.a[q*dim : (q+1)*dim] {
+			out[i] = x / sum
+		}
+	}
 }
 
 // feed adds the attention's projection and the MLP to the residual of patches.
@@ -193,15 +224,15 @@ func (r *run) feed(w *worker, b *block, first, last int) {
 	v := &r.layout
 	x, h := r.hiddenRows(r.x, first, last), r.hiddenRows(r.h, first, last)
 	w.a = grown(w.a, max(len(x), (last-first)*v.FFN))
-	b.proj.apply(w, w.a[:len(x)], h)
+	r.apply(&b.proj, w, w.a[:len(x)], h)
 	add(x, w.a)
 	b.norm2.apply(h, x, v.Epsilon)
 	wide := w.a[:(last-first)*v.FFN]
-	b.up.apply(w, wide, h)
+	r.apply(&b.up, w, wide, h)
 	for i, u := range wide {
 		wide[i] = geluTanh(u)
 	}
-	b.down.apply(w, h, wide)
+	r.apply(&b.down, w, h, wide)
 	add(x, h)
 }
 
@@ -211,12 +242,12 @@ func (r *run) merge(w *worker, rows []float32, first, last int) {
 	each := v.Merge * v.Merge
 	w.a, w.b = grown(w.a, (last-first)*v.Hidden), grown(w.b, (last-first)*v.Hidden)
 	r.norm.apply(w.a, r.hiddenRows(r.x, first, last), v.Epsilon)
-	r.in.apply(w, w.b, w.a)
+	r.apply(&r.in, w, w.b, w.a)
 	for i, u := range w.b {
 		w.b[i] = geluErf(u)
 	}
 	dst := rows[first/each*v.Out : last/each*v.Out]
-	r.out.apply(w, dst, w.b)
+	r.apply(&r.out, w, dst, w.b)
 	for i, u := range dst {
 		dst[i] = dequant.FromBF16(dequant.ToBF16(u))
 	}

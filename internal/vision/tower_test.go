@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -202,7 +203,20 @@ func randomPixels(seed uint64, gridH, gridW int) []byte {
 // TestEncode holds whole images to the oracle: what float32 loses on the way is little beside the last rounding to BF16,
 // 2^-8 of a value. Operators have bounds of their own below.
 func TestEncode(t *testing.T) {
-	tower := tinyTower(t)
+	bothWays(t, tinyTower(t), func(t *testing.T, tower *Tower) { encodes(t, tower) })
+}
+
+// bothWays runs a test with the machine's kernels, and in plain Go.
+func bothWays(t *testing.T, tower *Tower, test func(t *testing.T, tower *Tower)) {
+	plain := *tower
+	plain.host = nil
+	t.Run("plain", func(t *testing.T) { test(t, &plain) })
+	if tower.host != nil {
+		t.Run("kernels", func(t *testing.T) { test(t, tower) })
+	}
+}
+
+func encodes(t *testing.T, tower *Tower) {
 	truth := tower.reference()
 	worst := 0.0
 	for _, grid := range [][2]int{{2, 2}, {2, 10}, {8, 8}, {10, 6}} {
@@ -278,6 +292,10 @@ func (w *within) value(what string, got, want, bound float64) {
 
 // TestOperators holds the operators to the oracle's on the same float32 inputs.
 func TestOperators(t *testing.T) {
+	bothWays(t, tinyTower(t), operators)
+}
+
+func operators(t *testing.T, tower *Tower) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, cols := range []int{1, 2, 7, 144, 577} {
 		t.Run(fmt.Sprintf("affine %d", cols), func(t *testing.T) {
@@ -288,7 +306,7 @@ func TestOperators(t *testing.T) {
 				a.weight = append(a.weight, dequant.ToBF16(v))
 			}
 			x, got := random(r, n*cols), make([]float32, n*rows)
-			a.apply(&worker{}, got, x)
+			tower.apply(&a, &worker{}, got, x)
 			for i := range n {
 				for j := range rows {
 					want, sum := float64(a.bias[j]), math.Abs(float64(a.bias[j]))
@@ -343,69 +361,47 @@ func TestOperators(t *testing.T) {
 			w.value("erf form", float64(geluErf(x)), oracle.GELUErf(float64(x)), u*math.Abs(oracle.GELUErf(float64(x)))+1e-45)
 		}
 	})
-	t.Run("attention", func(t *testing.T) { attention(&within{T: t}, r) })
+	t.Run("attention", func(t *testing.T) { attention(&within{T: t}, tower, r) })
 }
 
-// attention holds a head's attention to the oracle's. A score's error d moves its weight by a factor of e^d, so that no
-// result moves by more than 2d and the roundings of the sums, times the weighted sum of the values' magnitudes.
-func attention(w *within, r *rand.Rand) {
-	v := planner.FamilyByName(tiny).Vision
-	const gridH, gridW = 6, 8
-	n, dim := gridH*gridW, v.HeadDim()
-	x := &run{Tower: &Tower{layout: *v}, ctx: w.Context(), gridH: gridH, gridW: gridW}
-	x.qkv, x.h = random(r, 3*n*v.Hidden), make([]float32, n*v.Hidden)
-	scaled := make([]float32, len(x.qkv))
-	copy(scaled, x.qkv)
+// attention holds every head's attention to the oracle's. A score's error d moves its weight by a factor of e^d, and an
+// exponential has an error of 8 roundings, so that no result moves by more than twice those and the roundings of the sums,
+// times the weighted sum of the values' magnitudes.
+func attention(w *within, tower *Tower, r *rand.Rand) {
+	v := &tower.layout
+	x := tower.run(w.Context(), 6, 8)
+	n, dim := x.patches(), v.HeadDim()
+	qkv := random(r, 3*n*v.Hidden)
+	still := &worker{sin: make([]float64, dim/2), cos: slices.Repeat([]float64{1}, dim/2)}
 	for p := range n {
-		for i := range v.Hidden {
-			scaled[3*p*v.Hidden+i] = x.qkv[3*p*v.Hidden+i] * float32(1/math.Sqrt(float64(dim)))
-		}
+		x.keep(still, p, qkv[3*p*v.Hidden:][:3*v.Hidden], float32(1/math.Sqrt(float64(dim))))
 	}
-	head := func(of, h int, magnitude bool) [][]float64 {
+	x.attend()
+	head := func(of, h int, change func(float64) float64) [][]float64 {
 		all := make([][]float64, n)
 		for p := range all {
-			for _, f := range x.qkv[(3*p+of)*v.Hidden+h*dim:][:dim] {
-				f := float64(f)
-				if magnitude {
-					f = math.Abs(f)
-				}
-				all[p] = append(all[p], f)
+			for _, f := range qkv[(3*p+of)*v.Hidden+h*dim:][:dim] {
+				all[p] = append(all[p], change(float64(f)))
 			}
 		}
 		return all
 	}
-	empty := func() [][]float64 {
-		all := make([][]float64, n)
-		for p := range all {
-			all[p] = make([]float64, dim)
-		}
-		return all
-	}
-	type result struct{ want, size, scores [][]float64 }
-	var results []result
+	same := func(x float64) float64 { return x }
 	for h := range v.Heads {
-		q, k := head(0, h, false), head(1, h, false)
-		res := result{empty(), empty(), make([][]float64, n)}
-		oracle.VisionAttention(res.want, q, k, head(2, h, false))
-		oracle.VisionAttention(res.size, q, k, head(2, h, true))
-		qs, ks := head(0, h, true), head(1, h, true)
-		for i := range n {
+		q, k := head(0, h, same), head(1, h, same)
+		want, size := head(0, h, same), head(0, h, same) // of that shape
+		oracle.VisionAttention(want, q, k, head(2, h, same))
+		oracle.VisionAttention(size, q, k, head(2, h, math.Abs))
+		qs, ks := head(0, h, math.Abs), head(1, h, math.Abs)
+		for p := range n {
 			most := 0.0
 			for j := range n {
-				most = max(most, oracle.Dot(qs[i], ks[j])/math.Sqrt(float64(dim)))
+				most = max(most, oracle.Dot(qs[p], ks[j])/math.Sqrt(float64(dim)))
 			}
-			res.scores[i] = []float64{most}
-		}
-		results = append(results, res)
-	}
-	x.qkv = scaled
-	x.attend()
-	for h, res := range results {
-		for p := range n {
-			score := u * float64(dim/4+5) * res.scores[p][0] // a query's scaling, the product and its sums
+			score := u * float64(dim/2+5) * most // a query's scaling, the product and its sums
 			for d := range dim {
-				bound := (2*score + u*float64(n+4)) * res.size[p][d]
-				w.value("attention", float64(x.h[p*v.Hidden+h*dim+d]), res.want[p][d], bound)
+				bound := (2*score + u*float64(n+24)) * size[p][d]
+				w.value("attention", float64(x.h[p*v.Hidden+h*dim+d]), want[p][d], bound)
 			}
 		}
 	}
