@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"splash/dequant"
@@ -25,10 +26,7 @@ func tinySeeing(t *testing.T) (model, projector string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.Set("tokenizer.chat_template", `{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}{%- if m.content is string %}{{- m.content }}`+
-		`{%- else %}{%- for p in m.content %}{%- if p.type == 'text' %}{{- p.text }}{%- else %}{{- '<|vision_start|><|image_pad|><|vision_end|>' }}`+
-		`{%- endif %}{%- endfor %}{%- endif %}{{- '<|im_end|>\n' }}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n<think>\n' }}`+
-		`{%- if enable_thinking is defined and enable_thinking is false %}{{- '\n</think>\n\n' }}{%- endif %}{%- endif %}`)
+	g.Set("tokenizer.chat_template", imageTemplate)
 	p, err := (&fixtures.Tower{Family: "tiny-qwen35", Seed: 1, Type: dequant.BF16}).Projector()
 	if err != nil {
 		t.Fatal(err)
@@ -43,11 +41,69 @@ func tinySeeing(t *testing.T) (model, projector string) {
 	return model, projector
 }
 
-// TestServeImages serves a model with its projector: an image is read, and what was read of it is there the second time.
-func TestServeImages(t *testing.T) {
+// tinyTower writes a tiny checkpoint with its tower.
+func tinyTower(t *testing.T) string {
+	t.Helper()
+	c, err := (&fixtures.Recipe{Family: "tiny-qwen35", Seed: 1, Formats: fixtures.Projections(dequant.Affine(4, 64))}).Checkpoint(fixtures.MLX)
+	if err == nil {
+		err = (&fixtures.Tower{Family: "tiny-qwen35", Seed: 1}).AddTo(c, false)
+	}
+	dir := t.TempDir()
+	if err == nil {
+		c.Files["chat_template.jinja"] = []byte(imageTemplate)
+		err = c.WriteDir(dir, 2)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// imageTemplate is a chat template that writes images.
+const imageTemplate = `{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}{%- if m.content is string %}{{- m.content }}` +
+	`{%- else %}{%- for p in m.content %}{%- if p.type == 'text' %}{{- p.text }}{%- else %}{{- '<|vision_start|><|image_pad|><|vision_end|>' }}` +
+	`{%- endif %}{%- endfor %}{%- endif %}{{- '<|im_end|>\n' }}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n<think>\n' }}` +
+	`{%- if enable_thinking is defined and enable_thinking is false %}{{- '\n</think>\n\n' }}{%- endif %}{%- endif %}`
+
+func TestServeVision(t *testing.T) {
+	path := build(t)
+	t.Run("tower", func(t *testing.T) { serveTower(t, path) })
+	t.Run("images", func(t *testing.T) { serveImages(t, path) })
+}
+
+// serveTower serves a checkpoint with its own tower, and without it.
+func serveTower(t *testing.T, path string) {
+	dir := tinyTower(t)
+	t.Setenv("SPLASH_DATA_DIR", t.TempDir())
+	for _, c := range []struct {
+		args   []string
+		status int
+		says   string
+	}{
+		{nil, 200, `"prompt_tokens":`},
+		{[]string{"--language-only"}, 400, "image input is not supported: this model is serving without vision (started with --language-only)"},
+	} {
+		p := start(t, path, append([]string{"serve", "--port", freePort(t), "--model", "test/tiny", "--model-dir", dir, "--backend", "cpu", "--no-draft"}, c.args...)...)
+		r, err := http.Post(p.url+"/v1/chat/completions", "application/json", strings.NewReader(
+			`{"max_tokens":2,"reasoning_effort":"none","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/gif;base64,`+
+				base64.StdEncoding.EncodeToString([]byte("GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;"))+`"}}]}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(r.Body)
+		r.Body.Close()
+		if err != nil || r.StatusCode != c.status || !bytes.Contains(body, []byte(c.says)) {
+			t.Errorf("%v: %d %s, %v", c.args, r.StatusCode, body, err)
+		}
+		p.stop(t, syscall.SIGTERM)
+	}
+}
+
+// serveImages serves a model with its projector: an image is read, and what was read of it is there the second time.
+func serveImages(t *testing.T, path string) {
 	model, projector := tinySeeing(t)
 	t.Setenv("SPLASH_DATA_DIR", t.TempDir())
-	p := start(t, build(t), "serve", "--port", freePort(t), "--model", "test/tiny", "--model-dir", model, "--mmproj", projector, "--backend", "oracle",
+	p := start(t, path, "serve", "--port", freePort(t), "--model", "test/tiny", "--model-dir", model, "--mmproj", projector, "--backend", "oracle",
 		"--max-image-pixels", "65536", "--no-draft")
 	picture := func(shade uint8) string {
 		m := image.NewGray(image.Rect(0, 0, 600, 400))
