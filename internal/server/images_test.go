@@ -231,6 +231,11 @@ func TestImagesBusy(t *testing.T) {
 		if held > 0 {
 			break
 		}
+		select {
+		case r := <-first:
+			t.Fatalf("%d %s", r.status, r.body)
+		default:
+		}
 	}
 	r := f.post(cc, user(imagePart(image)))
 	if r.status != 503 || !strings.Contains(r.body, "frontend_overloaded") || r.header.Get("Retry-After") != "1" {
