@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -158,8 +159,10 @@ func TestDraftBlocks(t *testing.T) {
 			p := tinyDraft(t, x, recipe)
 			got := p.on(t, p.backend(t, d, Options{MaxRows: 64, WideKV: true}))
 			want := p.on(t, reference.New(x.plan, 64))
-			for _, n := range []pairNetwork{got, want} {
+			var lane model.Lane // the first of got
+			for _, n := range []pairNetwork{want, got} {
 				first, second := newLane(t, n), newLane(t, n)
+				lane = first
 				forward(t, n, second, tokens[:5])
 				n.commit(t, second, tokens[:5])
 				forward(t, n, first, tokens[:40])
@@ -181,7 +184,34 @@ func TestDraftBlocks(t *testing.T) {
 			if !(worst <= draftTolerance) {
 				t.Errorf("the draft strays %.3g", worst)
 			}
+			checkResumed(t, got, lane, tokens[0])
 		})
+	}
+}
+
+// checkResumed drafts a block of a lane that resumes a checkpoint of another, whose block was the second of the last pass: the bits
+// are the same.
+func checkResumed(t *testing.T, n pairNetwork, lane model.Lane, anchor int32) {
+	t.Helper()
+	var want [][]float32
+	for i := range oracle.Proposals {
+		want = append(want, slices.Clone(n.draft.Logits(oracle.Proposals+i)))
+	}
+	saved, _, err := n.Backend().Save(lane)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := newLane(t, n)
+	if err := n.Backend().Resume(other, saved); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.draft.Block(n.block([]model.Lane{other}, anchor)); err != nil {
+		t.Fatal(err)
+	}
+	for i, w := range want {
+		if !slices.Equal(n.draft.Logits(i), w) {
+			t.Errorf("proposal %d of a lane that resumed differs", i)
+		}
 	}
 }
 
