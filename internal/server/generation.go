@@ -38,6 +38,7 @@ type generation struct {
 	thinking bool             // the answer begins inside a think block
 	prompt   []int32
 	images   []engine.Image // of the prompt
+	counting bool           // the prompt's tokens are all that is asked for
 	tail     int            // tokens of the prompt that ask for the answer
 	clamped  bool
 }
@@ -193,6 +194,9 @@ func (x *exchange) prompt(g *generation, c conversation) error {
 		return err
 	}
 	images, err := x.images(req.Messages)
+	if err == nil {
+		err = x.fitImages(g, images)
+	}
 	if err != nil {
 		return err
 	}

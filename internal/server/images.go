@@ -100,6 +100,21 @@ func (x *exchange) images(messages []chat.Message) ([]*media.Image, error) {
 	return all, nil
 }
 
+// fitImages holds the images of a generation to the context before its text is tokenized.
+func (x *exchange) fitImages(g *generation, images []*media.Image) error {
+	n, context := 0, x.s.model.Context
+	for _, m := range images {
+		n += m.Tokens()
+	}
+	switch {
+	case g.counting || n < context:
+		return nil
+	case x.dialect == anthropic:
+		return tooLongf("prompt is too long: %d tokens > %d maximum input tokens (image tokens alone; text not yet counted)", n, context-1)
+	}
+	return tooLongf("prompt exceeds the context window")
+}
+
 // encodeImages makes the tokens of a prompt with images: each pad that the template wrote is as many tokens as its image
 // has rows. The same text in a message is text.
 func (x *exchange) encodeImages(p chat.Prompt, images []*media.Image) (tokens []int32, seen []engine.Image) {

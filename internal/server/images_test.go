@@ -214,6 +214,17 @@ func TestImagePrompt(t *testing.T) {
 		t.Errorf("%s, want %d", r.body, len(expect(begin, 80, answer)))
 	}
 
+	// Images that fill the context alone are refused, but counted.
+	one := `{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + b + `"}}`
+	body = `{"model":"test/model","max_tokens":9,"messages":[{"role":"user","content":[` + strings.Join(slices.Repeat([]string{one}, 64), ",") + `]}]}`
+	const alone = "prompt is too long: 4096 tokens > 4095 maximum input tokens (image tokens alone; text not yet counted)"
+	if r := f.post(msgs, body); r.status != 400 || !strings.Contains(r.body, alone) {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	if r := f.post("/v1/messages/count_tokens", body); r.status != 200 {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+
 	e.err = errors.New("the tower fell")
 	if r := f.post(cc, user(imagePart(url(a)))); r.status != 500 || strings.Contains(r.body, "tower") {
 		t.Errorf("%d %s", r.status, r.body)

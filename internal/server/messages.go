@@ -28,6 +28,7 @@ func (x *exchange) countTokens(body *ojson.Object) error {
 	if err != nil {
 		return err
 	}
+	g.counting = true
 	if err := x.prepared(func() error { return x.prompt(g, c.conversation) }); err != nil {
 		return err
 	}
