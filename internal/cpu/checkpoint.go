@@ -123,14 +123,14 @@ type savedRecurrence struct {
 }
 
 func (s *recurrence) save() (state, int64) {
-	c := &savedRecurrence{now: floats(len(s.now))}
+	c := &savedRecurrence{now: floats(len(s.state))}
 	s.copyTo(c.now)
 	return c, int64(4 * len(c.now))
 }
 
 func (s *recurrence) resume(from state) {
-	copy(s.now, from.(*savedRecurrence).now)
-	s.rows, s.from, s.behind = 0, 0, false
+	copy(s.state, from.(*savedRecurrence).now)
+	s.kept[0].rows = 0
 }
 
 func (s *indexState) save() (state, int64) {

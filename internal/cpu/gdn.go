@@ -10,88 +10,72 @@ import (
 // of [keys][stripWidth], each of which stays in the nearest cache while a segment's rows pass.
 const stripWidth = 16
 
-// A recurrence is the state of every value head, with what it takes to go back over the last rows: the state before them
-// and their keys, updates and decays. A pass reads the one state and leaves its own in the other, so that nothing is
-// copied. Rows taken back are not undone at once: the next pass begins at the state before and repeats those that stay.
+// A recurrence is the state of every value head before the last rows of a segment, and the updates these make. Rows that
+// are taken back are then only forgotten; the next pass makes the updates of those that stay as it reads the state.
 type recurrence struct {
 	heads, dk, dv int
-	now, before   []float32 // [heads][dv/stripWidth][dk][stripWidth]
-
-	rows   int // of the last segment, less those taken back
-	from   int // the first row of it whose update is kept: before is the state before that row
-	behind bool
-	kept   [2]updates // of the last segment, and room for the next one's
-	replay func(dst, src, k, delta []float32, decay float32)
+	state         []float32  // [heads][dv/stripWidth][dk][stripWidth]
+	kept          [2]updates // to be made, and room for the next segment's
+	replay        func(dst, src []float32, u *gdnUpdate)
 }
 
-// updates are the last rows of a segment.
+// updates are those of the last rows of a segment.
 type updates struct {
+	rows  int
 	k     []float32 // [rows][heads][dk]
 	delta []float32 // [rows][heads][dv]
 	decay []float32 // [rows][heads]
 }
 
 func (b *Backend) newRecurrence(heads, dk, dv int) *recurrence {
-	s := &recurrence{heads: heads, dk: dk, dv: dv, now: floats(heads * dk * dv), before: floats(heads * dk * dv), replay: b.k.gdnReplay}
+	s := &recurrence{heads: heads, dk: dk, dv: dv, state: floats(heads * dk * dv), replay: b.k.gdnReplay}
 	for i := range s.kept {
 		n := model.RollbackRows * heads
-		s.kept[i] = updates{floats(n * dk), floats(n * dv), floats(n)}
+		s.kept[i] = updates{0, floats(n * dk), floats(n * dv), floats(n)}
 	}
 	return s
 }
 
-func (s *recurrence) begin(int) {}
-
-func (s *recurrence) back(n int) {
-	s.rows -= n
-	s.behind = true
-}
+func (s *recurrence) begin(int)  {}
+func (s *recurrence) back(n int) { s.kept[0].rows -= n }
 
 func (s *recurrence) reset() {
-	clear(s.now)
-	s.rows, s.from, s.behind = 0, 0, false
+	clear(s.state)
+	s.kept[0].rows = 0
 }
 
 // copyTo writes the state after the last row, [heads][strips][dk][stripWidth].
 func (s *recurrence) copyTo(dst []float32) {
-	if !s.behind {
-		copy(dst, s.now)
-		return
-	}
-	copy(dst, s.before)
+	copy(dst, s.state)
 	size, strips := s.dk*stripWidth, s.dv/stripWidth
 	for i := range s.heads * strips {
-		for u := range s.rows - s.from {
-			k, delta, decay := s.kept[0].of(s, u, i/strips)
-			s.replay(dst[i*size:(i+1)*size], dst[i*size:(i+1)*size], k, delta[i%strips*stripWidth:][:stripWidth], decay)
+		strip := dst[i*size : (i+1)*size]
+		for row := range s.kept[0].rows {
+			u := s.kept[0].of(s, row, i/strips, i%strips*stripWidth)
+			s.replay(strip, strip, &u)
 		}
 	}
 }
 
-// of is the key, the update and the decay of a head in a kept row.
-func (u *updates) of(s *recurrence, row, h int) (k, delta []float32, decay float32) {
+// of is the update of a head in a kept row, for the strip of values from j on.
+func (u *updates) of(s *recurrence, row, h, j int) gdnUpdate {
 	at := row*s.heads + h
-	return u.k[at*s.dk : (at+1)*s.dk], u.delta[at*s.dv : (at+1)*s.dv], u.decay[at]
+	return gdnUpdate{u.k[at*s.dk : (at+1)*s.dk], u.delta[at*s.dv+j:][:stripWidth], u.decay[at]}
 }
 
-// advance makes the state ready for a segment: it returns the state to start from, the updates to repeat on it, and the
-// state to leave the result in.
-func (s *recurrence) advance(rows int) (start []float32, repeat int, result []float32) {
-	start, result = s.now, s.before
-	if s.behind {
-		start, result = s.before, s.now
-		repeat = s.rows - s.from
-	}
-	s.now, s.before = result, start
+// advance makes room for the updates of a segment. Those of its rows from the result on are kept, those before it made.
+func (s *recurrence) advance(rows int) (from int) {
 	s.kept[0], s.kept[1] = s.kept[1], s.kept[0]
-	s.rows, s.from, s.behind = rows, max(0, rows-model.RollbackRows), false
-	return start, repeat, result
+	s.kept[0].rows = min(rows, model.RollbackRows)
+	return rows - s.kept[0].rows
 }
 
 // recurrences is what a GDN layer works with.
 type recurrences struct {
 	q, k        []float32 // [rows][key heads][dim], normalized
+	kq          []float32 // [rows][key heads]
 	beta, decay []float32 // [rows][value heads]
+	none        []float32 // a key that changes nothing
 }
 
 // GDN runs the gated delta rule, every strip of every head of every lane by itself.
@@ -99,7 +83,11 @@ func (b *Backend) GDN(dst, qkv, beta, alpha model.Buffer, g *model.GDN) {
 	l, rows := g.Layout, len(b.rows)
 	r := &b.recur
 	r.q, r.k = grown(r.q, rows*l.KeyHeads*l.HeadDim), grown(r.k, rows*l.KeyHeads*l.HeadDim)
+	r.kq = grown(r.kq, rows*l.KeyHeads)
 	r.beta, r.decay = grown(r.beta, rows*l.ValueHeads), grown(r.decay, rows*l.ValueHeads)
+	for len(r.none) < l.HeadDim {
+		r.none = append(r.none, float32(math.Copysign(0, -1)))
+	}
 	b.ops.gdnInputs = gdnInputs{b, g, qkv, beta, alpha}
 	b.pool.run(&b.ops.gdnInputs, rows, 4)
 	t := &b.ops.gdn
@@ -107,20 +95,20 @@ func (b *Backend) GDN(dst, qkv, beta, alpha model.Buffer, g *model.GDN) {
 		seg := &b.segments[i]
 		s := seg.lane.states[g.State].(*recurrence)
 		*t = gdnTask{b: b, g: g, s: s, seg: seg, dst: dst, qkv: qkv}
-		t.start, t.repeat, t.result = s.advance(seg.n)
+		t.from = s.advance(seg.n)
 		strips := l.ValueHeads * (s.dv / stripWidth)
 		b.pool.run(t, strips, max(1, min(8, 32/seg.n)))
 	}
 }
 
-// gdnInputs normalizes the queries and keys of each row and makes its gates.
+// gdnInputs normalizes the queries and keys of each row, multiplies them, and makes its gates.
 type gdnInputs struct {
 	b                *Backend
 	g                *model.GDN
 	qkv, beta, alpha model.Buffer
 }
 
-func (t *gdnInputs) run(_, first, last int) {
+func (t *gdnInputs) run(w, first, last int) {
 	b, l := t.b, t.g.Layout
 	d, width := l.HeadDim, l.KeyHeads*l.HeadDim
 	scale := float32(1 / math.Sqrt(float64(d)))
@@ -130,6 +118,7 @@ func (t *gdnInputs) run(_, first, last int) {
 			at := i*width + h*d
 			b.l2Norm(b.recur.q[at:at+d], in[h*d:(h+1)*d], scale)
 			b.l2Norm(b.recur.k[at:at+d], in[width+h*d:width+(h+1)*d], 1)
+			b.recur.kq[i*l.KeyHeads+h] = b.dotOne(b.workers[w], b.recur.k[at:at+d], b.recur.q[at:at+d])
 		}
 		beta, alpha := b.row(t.beta, i), b.row(t.alpha, i)
 		decay, bias := b.vectors[t.g.Decay], b.vectors[t.g.Bias]
@@ -162,13 +151,12 @@ func softplus(x float64) float64 { return math.Max(x, 0) + math.Log1p(math.Exp(-
 
 // gdnTask steps strips of a segment.
 type gdnTask struct {
-	b             *Backend
-	g             *model.GDN
-	s             *recurrence
-	seg           *segment
-	dst, qkv      model.Buffer
-	start, result []float32
-	repeat        int
+	b        *Backend
+	g        *model.GDN
+	s        *recurrence
+	seg      *segment
+	dst, qkv model.Buffer
+	from     int // the first row whose update is kept
 }
 
 func (t *gdnTask) run(w, first, last int) {
@@ -178,39 +166,55 @@ func (t *gdnTask) run(w, first, last int) {
 	}
 }
 
-// strip runs the values from j on of head h through the rows: on the state to start from, up to the first row whose
-// update is kept, then on the result.
+// strip runs the values from j on of head h through the rows. Each makes the update of the one before: in place up to the
+// first row whose update is kept, then in the worker's scratch.
 func (t *gdnTask) strip(w *worker, i, h, j int) {
-	s, l, r, k := t.s, t.g.Layout, &t.b.recur, t.b.k
+	s, k := t.s, t.b.k
 	size := s.dk * stripWidth
-	state, result := t.start[i*size:(i+1)*size], t.result[i*size:(i+1)*size]
-	old, kept := &s.kept[1], &s.kept[0]
-	for u := range t.repeat {
-		key, delta, decay := old.of(s, u, h)
-		k.gdnReplay(state, state, key, delta[j:j+stripWidth], decay)
+	state := s.state[i*size : (i+1)*size]
+	before := gdnUpdate{t.b.recur.none[:s.dk], w.nothing[:], 1}
+	for row := range s.kept[1].rows {
+		if row > 0 {
+			k.gdnReplay(state, state, &before)
+		}
+		before = s.kept[1].of(s, row, h, j)
 	}
-	d, keyHead := l.HeadDim, h/(l.ValueHeads/l.KeyHeads)
-	values := 2*l.KeyHeads*d + h*d + j
+	ahead := state
+	if (i+2)*size <= len(s.state) {
+		ahead = s.state[(i+1)*size:]
+	}
+	to := state
 	for u := range t.seg.n {
-		row := t.seg.first + u
-		at, gate := (row*l.KeyHeads+keyHead)*d, row*l.ValueHeads+h
-		delta, to := w.delta[:], state
-		if u >= s.from {
-			slot := (u-s.from)*s.heads + h
-			delta, to = kept.delta[slot*s.dv+j:][:stripWidth], result
-			if j == 0 {
-				copy(kept.k[slot*s.dk:(slot+1)*s.dk], r.k[at:at+d])
-				kept.decay[slot] = r.decay[gate]
-			}
+		if u == t.from+1 {
+			w.strip = grown(w.strip, size)
+			to = w.strip[:size]
 		}
-		step := k.gdnStep
-		if t.seg.n == 1 {
-			step = k.gdnLast
-		}
-		step(to, state, r.k[at:at+d], r.q[at:at+d], t.b.row(t.qkv, row)[values:][:stripWidth],
-			t.b.row(t.dst, row)[h*d+j:][:stripWidth], delta, r.beta[gate], r.decay[gate])
-		state = to
+		r, update := t.row(w, u, h, j)
+		k.gdnStep(to, state, &before, &r, ahead)
+		state, before, ahead = to, update, to
 	}
+}
+
+// row is row u of the segment for the values from j on of head h, and the update it makes.
+func (t *gdnTask) row(w *worker, u, h, j int) (gdnRow, gdnUpdate) {
+	s, l, in := t.s, t.g.Layout, &t.b.recur
+	row, d, keyHead := t.seg.first+u, l.HeadDim, h/(l.ValueHeads/l.KeyHeads)
+	at, gate := row*l.KeyHeads+keyHead, row*l.ValueHeads+h
+	r := gdnRow{
+		k: in.k[at*d : (at+1)*d], q: in.q[at*d : (at+1)*d], v: t.b.row(t.qkv, row)[2*l.KeyHeads*d+h*d+j:][:stripWidth],
+		beta: in.beta[gate], decay: in.decay[gate], kq: in.kq[at],
+		delta: w.delta[u%2][:], o: t.b.row(t.dst, row)[h*d+j:][:stripWidth],
+	}
+	if u >= t.from {
+		kept := &s.kept[0]
+		slot := (u-t.from)*s.heads + h
+		r.delta = kept.delta[slot*s.dv+j:][:stripWidth]
+		if j == 0 {
+			copy(kept.k[slot*s.dk:(slot+1)*s.dk], r.k)
+			kept.decay[slot] = r.decay
+		}
+	}
+	return r, gdnUpdate{r.k, r.delta, r.decay}
 }
 
 // GatedNorm normalizes each head and gates it.

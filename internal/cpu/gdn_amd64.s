@@ -4,234 +4,134 @@
 
 #include "textflag.h"
 
-// func gdnStep256(dst *float32, src *float32, k *float32, q *float32, v *float32, o *float32, delta *float32, beta float32, decay float32, keys int)
+// func gdnStep256(dst *float32, src *float32, beforeK *float32, beforeDelta *float32, k *float32, q *float32, v *float32, delta *float32, o *float32, beforeDecay float32, beta float32, decay float32, kq float32, keys int, ahead *float32)
 // Requires: AVX, AVX2, FMA3, MMX+, SSE
-TEXT ·gdnStep256(SB), NOSPLIT, $0-72
+TEXT ·gdnStep256(SB), NOSPLIT, $0-104
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
-	MOVQ         k+16(FP), DX
-	MOVQ         q+24(FP), BX
-	MOVQ         keys+64(FP), SI
-	MOVSS        decay+60(FP), X0
+	MOVQ         beforeK+16(FP), DX
+	MOVQ         k+32(FP), BX
+	MOVQ         q+40(FP), SI
+	MOVQ         keys+88(FP), DI
+	MOVQ         ahead+96(FP), R8
+	MOVSS        beforeDecay+72(FP), X0
 	VBROADCASTSS X0, Y0
-	MOVQ         CX, DI
-	MOVQ         DX, R8
-	MOVQ         SI, R9
-	MOVQ         SI, R10
-	SHLQ         $0x06, R10
-	VXORPS       Y1, Y1, Y1
-	VXORPS       Y2, Y2, Y2
+	MOVQ         beforeDelta+24(FP), R9
+	VMOVUPS      (R9), Y1
+	VMOVUPS      32(R9), Y2
 	VXORPS       Y3, Y3, Y3
-	VXORPS       Y4, Y4, Y4
-
-read:
-	VBROADCASTSS (R8), Y5
-	PREFETCHT1   (DI)(R10*1)
-	VFMADD231PS  (DI), Y5, Y1
-	VFMADD231PS  32(DI), Y5, Y2
-	VBROADCASTSS 4(R8), Y5
-	PREFETCHT1   64(DI)(R10*1)
-	VFMADD231PS  64(DI), Y5, Y3
-	VFMADD231PS  96(DI), Y5, Y4
-	VBROADCASTSS 8(R8), Y5
-	PREFETCHT1   128(DI)(R10*1)
-	VFMADD231PS  128(DI), Y5, Y1
-	VFMADD231PS  160(DI), Y5, Y2
-	VBROADCASTSS 12(R8), Y5
-	PREFETCHT1   192(DI)(R10*1)
-	VFMADD231PS  192(DI), Y5, Y3
-	VFMADD231PS  224(DI), Y5, Y4
-	ADDQ         $0x00000100, DI
-	ADDQ         $0x00000010, R8
-	SUBQ         $0x04, R9
-	JNZ          read
-	MOVQ         delta+48(FP), DI
-	MOVQ         v+32(FP), R8
-	MOVSS        beta+56(FP), X5
-	VBROADCASTSS X5, Y5
-	VADDPS       Y3, Y1, Y1
-	VMOVUPS      (R8), Y3
-	VFNMADD231PS Y0, Y1, Y3
-	VMULPS       Y5, Y3, Y3
-	VMOVUPS      Y3, (DI)
-	VADDPS       Y4, Y2, Y2
-	VMOVUPS      32(R8), Y1
-	VFNMADD231PS Y0, Y2, Y1
-	VMULPS       Y5, Y1, Y1
-	VMOVUPS      Y1, 32(DI)
-	VXORPS       Y2, Y2, Y2
 	VXORPS       Y4, Y4, Y4
 	VXORPS       Y5, Y5, Y5
 	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	VXORPS       Y8, Y8, Y8
+	VXORPS       Y9, Y9, Y9
+	VXORPS       Y10, Y10, Y10
 
-write:
-	VBROADCASTSS (DX), Y7
-	VBROADCASTSS (BX), Y8
-	VMULPS       (CX), Y0, Y9
-	VFMADD231PS  Y3, Y7, Y9
-	VMOVUPS      Y9, (AX)
-	VFMADD231PS  Y9, Y8, Y2
-	VMULPS       32(CX), Y0, Y9
-	VFMADD231PS  Y1, Y7, Y9
-	VMOVUPS      Y9, 32(AX)
-	VFMADD231PS  Y9, Y8, Y4
-	VBROADCASTSS 4(DX), Y7
-	VBROADCASTSS 4(BX), Y8
-	VMULPS       64(CX), Y0, Y9
-	VFMADD231PS  Y3, Y7, Y9
-	VMOVUPS      Y9, 64(AX)
-	VFMADD231PS  Y9, Y8, Y5
-	VMULPS       96(CX), Y0, Y9
-	VFMADD231PS  Y1, Y7, Y9
-	VMOVUPS      Y9, 96(AX)
-	VFMADD231PS  Y9, Y8, Y6
-	VBROADCASTSS 8(DX), Y7
-	VBROADCASTSS 8(BX), Y8
-	VMULPS       128(CX), Y0, Y9
-	VFMADD231PS  Y3, Y7, Y9
-	VMOVUPS      Y9, 128(AX)
-	VFMADD231PS  Y9, Y8, Y2
-	VMULPS       160(CX), Y0, Y9
-	VFMADD231PS  Y1, Y7, Y9
-	VMOVUPS      Y9, 160(AX)
-	VFMADD231PS  Y9, Y8, Y4
-	VBROADCASTSS 12(DX), Y7
-	VBROADCASTSS 12(BX), Y8
-	VMULPS       192(CX), Y0, Y9
-	VFMADD231PS  Y3, Y7, Y9
-	VMOVUPS      Y9, 192(AX)
-	VFMADD231PS  Y9, Y8, Y5
-	VMULPS       224(CX), Y0, Y9
-	VFMADD231PS  Y1, Y7, Y9
-	VMOVUPS      Y9, 224(AX)
-	VFMADD231PS  Y9, Y8, Y6
-	ADDQ         $0x00000100, CX
+keys:
+	PREFETCHT0   (R8)
+	VMULPS       (CX), Y0, Y11
+	VBROADCASTSS (DX), Y12
+	VFMADD231PS  Y12, Y1, Y11
+	VMOVUPS      Y11, (AX)
+	VBROADCASTSS (BX), Y12
+	VFMADD231PS  Y12, Y11, Y3
+	VBROADCASTSS (SI), Y12
+	VFMADD231PS  Y12, Y11, Y5
+	VMULPS       32(CX), Y0, Y11
+	VBROADCASTSS (DX), Y12
+	VFMADD231PS  Y12, Y2, Y11
+	VMOVUPS      Y11, 32(AX)
+	VBROADCASTSS (BX), Y12
+	VFMADD231PS  Y12, Y11, Y4
+	VBROADCASTSS (SI), Y12
+	VFMADD231PS  Y12, Y11, Y6
+	PREFETCHT0   64(R8)
+	VMULPS       64(CX), Y0, Y11
+	VBROADCASTSS 4(DX), Y12
+	VFMADD231PS  Y12, Y1, Y11
+	VMOVUPS      Y11, 64(AX)
+	VBROADCASTSS 4(BX), Y12
+	VFMADD231PS  Y12, Y11, Y7
+	VBROADCASTSS 4(SI), Y12
+	VFMADD231PS  Y12, Y11, Y9
+	VMULPS       96(CX), Y0, Y11
+	VBROADCASTSS 4(DX), Y12
+	VFMADD231PS  Y12, Y2, Y11
+	VMOVUPS      Y11, 96(AX)
+	VBROADCASTSS 4(BX), Y12
+	VFMADD231PS  Y12, Y11, Y8
+	VBROADCASTSS 4(SI), Y12
+	VFMADD231PS  Y12, Y11, Y10
+	PREFETCHT0   128(R8)
+	VMULPS       128(CX), Y0, Y11
+	VBROADCASTSS 8(DX), Y12
+	VFMADD231PS  Y12, Y1, Y11
+	VMOVUPS      Y11, 128(AX)
+	VBROADCASTSS 8(BX), Y12
+	VFMADD231PS  Y12, Y11, Y3
+	VBROADCASTSS 8(SI), Y12
+	VFMADD231PS  Y12, Y11, Y5
+	VMULPS       160(CX), Y0, Y11
+	VBROADCASTSS 8(DX), Y12
+	VFMADD231PS  Y12, Y2, Y11
+	VMOVUPS      Y11, 160(AX)
+	VBROADCASTSS 8(BX), Y12
+	VFMADD231PS  Y12, Y11, Y4
+	VBROADCASTSS 8(SI), Y12
+	VFMADD231PS  Y12, Y11, Y6
+	PREFETCHT0   192(R8)
+	VMULPS       192(CX), Y0, Y11
+	VBROADCASTSS 12(DX), Y12
+	VFMADD231PS  Y12, Y1, Y11
+	VMOVUPS      Y11, 192(AX)
+	VBROADCASTSS 12(BX), Y12
+	VFMADD231PS  Y12, Y11, Y7
+	VBROADCASTSS 12(SI), Y12
+	VFMADD231PS  Y12, Y11, Y9
+	VMULPS       224(CX), Y0, Y11
+	VBROADCASTSS 12(DX), Y12
+	VFMADD231PS  Y12, Y2, Y11
+	VMOVUPS      Y11, 224(AX)
+	VBROADCASTSS 12(BX), Y12
+	VFMADD231PS  Y12, Y11, Y8
+	VBROADCASTSS 12(SI), Y12
+	VFMADD231PS  Y12, Y11, Y10
 	ADDQ         $0x00000100, AX
+	ADDQ         $0x00000100, CX
+	ADDQ         $0x00000100, R8
 	ADDQ         $0x00000010, DX
 	ADDQ         $0x00000010, BX
-	SUBQ         $0x04, SI
-	JNZ          write
-	MOVQ         o+40(FP), AX
-	VADDPS       Y5, Y2, Y2
-	VMOVUPS      Y2, (AX)
-	VADDPS       Y6, Y4, Y4
-	VMOVUPS      Y4, 32(AX)
-	VZEROUPPER
-	RET
-
-// func gdnLast256(dst *float32, src *float32, k *float32, q *float32, v *float32, o *float32, delta *float32, beta float32, decay float32, keys int)
-// Requires: AVX, AVX2, FMA3, MMX+, SSE
-TEXT ·gdnLast256(SB), NOSPLIT, $0-72
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         k+16(FP), DX
-	MOVQ         q+24(FP), BX
-	MOVQ         keys+64(FP), SI
-	MOVSS        decay+60(FP), X0
+	ADDQ         $0x00000010, SI
+	SUBQ         $0x04, DI
+	JNZ          keys
+	MOVQ         v+48(FP), AX
+	MOVQ         delta+56(FP), CX
+	MOVQ         o+64(FP), DX
+	MOVSS        beta+76(FP), X0
 	VBROADCASTSS X0, Y0
-	MOVQ         CX, DI
-	MOVQ         DX, R8
-	MOVQ         SI, R9
-	MOVQ         SI, R10
-	SHLQ         $0x06, R10
-	VXORPS       Y1, Y1, Y1
-	VXORPS       Y2, Y2, Y2
-	VXORPS       Y3, Y3, Y3
-	VXORPS       Y4, Y4, Y4
-
-read:
-	VBROADCASTSS (R8), Y5
-	PREFETCHT1   (DI)(R10*1)
-	VFMADD231PS  (DI), Y5, Y1
-	VFMADD231PS  32(DI), Y5, Y2
-	VBROADCASTSS 4(R8), Y5
-	PREFETCHT1   64(DI)(R10*1)
-	VFMADD231PS  64(DI), Y5, Y3
-	VFMADD231PS  96(DI), Y5, Y4
-	VBROADCASTSS 8(R8), Y5
-	PREFETCHT1   128(DI)(R10*1)
-	VFMADD231PS  128(DI), Y5, Y1
-	VFMADD231PS  160(DI), Y5, Y2
-	VBROADCASTSS 12(R8), Y5
-	PREFETCHT1   192(DI)(R10*1)
-	VFMADD231PS  192(DI), Y5, Y3
-	VFMADD231PS  224(DI), Y5, Y4
-	ADDQ         $0x00000100, DI
-	ADDQ         $0x00000010, R8
-	SUBQ         $0x04, R9
-	JNZ          read
-	MOVQ         delta+48(FP), DI
-	MOVQ         v+32(FP), R8
-	MOVSS        beta+56(FP), X5
-	VBROADCASTSS X5, Y5
-	VADDPS       Y3, Y1, Y1
-	VMOVUPS      (R8), Y3
-	VFNMADD231PS Y0, Y1, Y3
-	VMULPS       Y5, Y3, Y3
-	VMOVUPS      Y3, (DI)
-	VADDPS       Y4, Y2, Y2
-	VMOVUPS      32(R8), Y1
-	VFNMADD231PS Y0, Y2, Y1
-	VMULPS       Y5, Y1, Y1
-	VMOVUPS      Y1, 32(DI)
-	VXORPS       Y2, Y2, Y2
-	VXORPS       Y4, Y4, Y4
-	VXORPS       Y5, Y5, Y5
-	VXORPS       Y6, Y6, Y6
-
-write:
-	VBROADCASTSS (DX), Y7
-	VBROADCASTSS (BX), Y8
-	VMULPS       (CX), Y0, Y9
-	VFMADD231PS  Y3, Y7, Y9
-	VMOVNTPS     Y9, (AX)
-	VFMADD231PS  Y9, Y8, Y2
-	VMULPS       32(CX), Y0, Y9
-	VFMADD231PS  Y1, Y7, Y9
-	VMOVNTPS     Y9, 32(AX)
-	VFMADD231PS  Y9, Y8, Y4
-	VBROADCASTSS 4(DX), Y7
-	VBROADCASTSS 4(BX), Y8
-	VMULPS       64(CX), Y0, Y9
-	VFMADD231PS  Y3, Y7, Y9
-	VMOVNTPS     Y9, 64(AX)
-	VFMADD231PS  Y9, Y8, Y5
-	VMULPS       96(CX), Y0, Y9
-	VFMADD231PS  Y1, Y7, Y9
-	VMOVNTPS     Y9, 96(AX)
-	VFMADD231PS  Y9, Y8, Y6
-	VBROADCASTSS 8(DX), Y7
-	VBROADCASTSS 8(BX), Y8
-	VMULPS       128(CX), Y0, Y9
-	VFMADD231PS  Y3, Y7, Y9
-	VMOVNTPS     Y9, 128(AX)
-	VFMADD231PS  Y9, Y8, Y2
-	VMULPS       160(CX), Y0, Y9
-	VFMADD231PS  Y1, Y7, Y9
-	VMOVNTPS     Y9, 160(AX)
-	VFMADD231PS  Y9, Y8, Y4
-	VBROADCASTSS 12(DX), Y7
-	VBROADCASTSS 12(BX), Y8
-	VMULPS       192(CX), Y0, Y9
-	VFMADD231PS  Y3, Y7, Y9
-	VMOVNTPS     Y9, 192(AX)
-	VFMADD231PS  Y9, Y8, Y5
-	VMULPS       224(CX), Y0, Y9
-	VFMADD231PS  Y1, Y7, Y9
-	VMOVNTPS     Y9, 224(AX)
-	VFMADD231PS  Y9, Y8, Y6
-	ADDQ         $0x00000100, CX
-	ADDQ         $0x00000100, AX
-	ADDQ         $0x00000010, DX
-	ADDQ         $0x00000010, BX
-	SUBQ         $0x04, SI
-	JNZ          write
-	MOVQ         o+40(FP), AX
-	VADDPS       Y5, Y2, Y2
-	VMOVUPS      Y2, (AX)
-	VADDPS       Y6, Y4, Y4
-	VMOVUPS      Y4, 32(AX)
-	SFENCE
+	MOVSS        decay+80(FP), X1
+	VBROADCASTSS X1, Y1
+	MOVSS        kq+84(FP), X2
+	VBROADCASTSS X2, Y2
+	VADDPS       Y7, Y3, Y3
+	VADDPS       Y9, Y5, Y5
+	VMOVUPS      (AX), Y7
+	VFNMADD231PS Y1, Y3, Y7
+	VMULPS       Y0, Y7, Y7
+	VMOVUPS      Y7, (CX)
+	VMULPS       Y1, Y5, Y5
+	VFMADD231PS  Y7, Y2, Y5
+	VMOVUPS      Y5, (DX)
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y10, Y6, Y6
+	VMOVUPS      32(AX), Y3
+	VFNMADD231PS Y1, Y4, Y3
+	VMULPS       Y0, Y3, Y3
+	VMOVUPS      Y3, 32(CX)
+	VMULPS       Y1, Y6, Y6
+	VFMADD231PS  Y3, Y2, Y6
+	VMOVUPS      Y6, 32(DX)
 	VZEROUPPER
 	RET
 
@@ -291,172 +191,76 @@ write:
 	VZEROUPPER
 	RET
 
-// func gdnStep512(dst *float32, src *float32, k *float32, q *float32, v *float32, o *float32, delta *float32, beta float32, decay float32, keys int)
+// func gdnStep512(dst *float32, src *float32, beforeK *float32, beforeDelta *float32, k *float32, q *float32, v *float32, delta *float32, o *float32, beforeDecay float32, beta float32, decay float32, kq float32, keys int, ahead *float32)
 // Requires: AVX, AVX512F, MMX+, SSE
-TEXT ·gdnStep512(SB), NOSPLIT, $0-72
+TEXT ·gdnStep512(SB), NOSPLIT, $0-104
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
-	MOVQ         k+16(FP), DX
-	MOVQ         q+24(FP), BX
-	MOVQ         keys+64(FP), SI
-	MOVSS        decay+60(FP), X0
+	MOVQ         beforeK+16(FP), DX
+	MOVQ         k+32(FP), BX
+	MOVQ         q+40(FP), SI
+	MOVQ         keys+88(FP), DI
+	MOVQ         ahead+96(FP), R8
+	MOVSS        beforeDecay+72(FP), X0
 	VBROADCASTSS X0, Z0
-	MOVQ         CX, DI
-	MOVQ         DX, R8
-	MOVQ         SI, R9
-	MOVQ         SI, R10
-	SHLQ         $0x06, R10
+	MOVQ         beforeDelta+24(FP), R9
+	VMOVUPS      (R9), Z5
 	VPXORD       Z1, Z1, Z1
 	VPXORD       Z2, Z2, Z2
-
-read:
-	VBROADCASTSS (R8), Z5
-	PREFETCHT1   (DI)(R10*1)
-	VFMADD231PS  (DI), Z5, Z1
-	VBROADCASTSS 4(R8), Z5
-	PREFETCHT1   64(DI)(R10*1)
-	VFMADD231PS  64(DI), Z5, Z2
-	VBROADCASTSS 8(R8), Z5
-	PREFETCHT1   128(DI)(R10*1)
-	VFMADD231PS  128(DI), Z5, Z1
-	VBROADCASTSS 12(R8), Z5
-	PREFETCHT1   192(DI)(R10*1)
-	VFMADD231PS  192(DI), Z5, Z2
-	ADDQ         $0x00000100, DI
-	ADDQ         $0x00000010, R8
-	SUBQ         $0x04, R9
-	JNZ          read
-	MOVQ         delta+48(FP), DI
-	MOVQ         v+32(FP), R8
-	MOVSS        beta+56(FP), X5
-	VBROADCASTSS X5, Z5
-	VADDPS       Z2, Z1, Z1
-	VMOVUPS      (R8), Z2
-	VFNMADD231PS Z0, Z1, Z2
-	VMULPS       Z5, Z2, Z2
-	VMOVUPS      Z2, (DI)
 	VPXORD       Z3, Z3, Z3
 	VPXORD       Z4, Z4, Z4
 
-write:
-	VBROADCASTSS (DX), Z1
-	VBROADCASTSS (BX), Z5
-	VMULPS       (CX), Z0, Z6
-	VFMADD231PS  Z2, Z1, Z6
-	VMOVUPS      Z6, (AX)
-	VFMADD231PS  Z6, Z5, Z3
-	VBROADCASTSS 4(DX), Z1
-	VBROADCASTSS 4(BX), Z5
-	VMULPS       64(CX), Z0, Z6
-	VFMADD231PS  Z2, Z1, Z6
-	VMOVUPS      Z6, 64(AX)
-	VFMADD231PS  Z6, Z5, Z4
-	VBROADCASTSS 8(DX), Z1
-	VBROADCASTSS 8(BX), Z5
-	VMULPS       128(CX), Z0, Z6
-	VFMADD231PS  Z2, Z1, Z6
-	VMOVUPS      Z6, 128(AX)
-	VFMADD231PS  Z6, Z5, Z3
-	VBROADCASTSS 12(DX), Z1
-	VBROADCASTSS 12(BX), Z5
-	VMULPS       192(CX), Z0, Z6
-	VFMADD231PS  Z2, Z1, Z6
-	VMOVUPS      Z6, 192(AX)
-	VFMADD231PS  Z6, Z5, Z4
-	ADDQ         $0x00000100, CX
-	ADDQ         $0x00000100, AX
-	ADDQ         $0x00000010, DX
-	ADDQ         $0x00000010, BX
-	SUBQ         $0x04, SI
-	JNZ          write
-	MOVQ         o+40(FP), AX
-	VADDPS       Z4, Z3, Z3
-	VMOVUPS      Z3, (AX)
-	VZEROUPPER
-	RET
-
-// func gdnLast512(dst *float32, src *float32, k *float32, q *float32, v *float32, o *float32, delta *float32, beta float32, decay float32, keys int)
-// Requires: AVX, AVX512F, MMX+, SSE
-TEXT ·gdnLast512(SB), NOSPLIT, $0-72
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         k+16(FP), DX
-	MOVQ         q+24(FP), BX
-	MOVQ         keys+64(FP), SI
-	MOVSS        decay+60(FP), X0
-	VBROADCASTSS X0, Z0
-	MOVQ         CX, DI
-	MOVQ         DX, R8
-	MOVQ         SI, R9
-	MOVQ         SI, R10
-	SHLQ         $0x06, R10
-	VPXORD       Z1, Z1, Z1
-	VPXORD       Z2, Z2, Z2
-
-read:
-	VBROADCASTSS (R8), Z5
-	PREFETCHT1   (DI)(R10*1)
-	VFMADD231PS  (DI), Z5, Z1
-	VBROADCASTSS 4(R8), Z5
-	PREFETCHT1   64(DI)(R10*1)
-	VFMADD231PS  64(DI), Z5, Z2
-	VBROADCASTSS 8(R8), Z5
-	PREFETCHT1   128(DI)(R10*1)
-	VFMADD231PS  128(DI), Z5, Z1
-	VBROADCASTSS 12(R8), Z5
-	PREFETCHT1   192(DI)(R10*1)
-	VFMADD231PS  192(DI), Z5, Z2
-	ADDQ         $0x00000100, DI
-	ADDQ         $0x00000010, R8
-	SUBQ         $0x04, R9
-	JNZ          read
-	MOVQ         delta+48(FP), DI
-	MOVQ         v+32(FP), R8
-	MOVSS        beta+56(FP), X5
-	VBROADCASTSS X5, Z5
-	VADDPS       Z2, Z1, Z1
-	VMOVUPS      (R8), Z2
-	VFNMADD231PS Z0, Z1, Z2
-	VMULPS       Z5, Z2, Z2
-	VMOVUPS      Z2, (DI)
-	VPXORD       Z3, Z3, Z3
-	VPXORD       Z4, Z4, Z4
-
-write:
-	VBROADCASTSS (DX), Z1
-	VBROADCASTSS (BX), Z5
-	VMULPS       (CX), Z0, Z6
-	VFMADD231PS  Z2, Z1, Z6
-	VMOVNTPS     Z6, (AX)
-	VFMADD231PS  Z6, Z5, Z3
-	VBROADCASTSS 4(DX), Z1
-	VBROADCASTSS 4(BX), Z5
-	VMULPS       64(CX), Z0, Z6
-	VFMADD231PS  Z2, Z1, Z6
-	VMOVNTPS     Z6, 64(AX)
-	VFMADD231PS  Z6, Z5, Z4
-	VBROADCASTSS 8(DX), Z1
-	VBROADCASTSS 8(BX), Z5
-	VMULPS       128(CX), Z0, Z6
-	VFMADD231PS  Z2, Z1, Z6
-	VMOVNTPS     Z6, 128(AX)
-	VFMADD231PS  Z6, Z5, Z3
-	VBROADCASTSS 12(DX), Z1
-	VBROADCASTSS 12(BX), Z5
-	VMULPS       192(CX), Z0, Z6
-	VFMADD231PS  Z2, Z1, Z6
-	VMOVNTPS     Z6, 192(AX)
-	VFMADD231PS  Z6, Z5, Z4
-	ADDQ         $0x00000100, CX
-	ADDQ         $0x00000100, AX
-	ADDQ         $0x00000010, DX
-	ADDQ         $0x00000010, BX
-	SUBQ         $0x04, SI
-	JNZ          write
-	MOVQ         o+40(FP), AX
-	VADDPS       Z4, Z3, Z3
-	VMOVUPS      Z3, (AX)
-	SFENCE
+keys:
+	PREFETCHT0       (R8)
+	VMULPS           (CX), Z0, Z6
+	VFMADD231PS.BCST (DX), Z5, Z6
+	VMOVUPS          Z6, (AX)
+	VFMADD231PS.BCST (BX), Z6, Z1
+	VFMADD231PS.BCST (SI), Z6, Z2
+	PREFETCHT0       64(R8)
+	VMULPS           64(CX), Z0, Z6
+	VFMADD231PS.BCST 4(DX), Z5, Z6
+	VMOVUPS          Z6, 64(AX)
+	VFMADD231PS.BCST 4(BX), Z6, Z3
+	VFMADD231PS.BCST 4(SI), Z6, Z4
+	PREFETCHT0       128(R8)
+	VMULPS           128(CX), Z0, Z6
+	VFMADD231PS.BCST 8(DX), Z5, Z6
+	VMOVUPS          Z6, 128(AX)
+	VFMADD231PS.BCST 8(BX), Z6, Z1
+	VFMADD231PS.BCST 8(SI), Z6, Z2
+	PREFETCHT0       192(R8)
+	VMULPS           192(CX), Z0, Z6
+	VFMADD231PS.BCST 12(DX), Z5, Z6
+	VMOVUPS          Z6, 192(AX)
+	VFMADD231PS.BCST 12(BX), Z6, Z3
+	VFMADD231PS.BCST 12(SI), Z6, Z4
+	ADDQ             $0x00000100, AX
+	ADDQ             $0x00000100, CX
+	ADDQ             $0x00000100, R8
+	ADDQ             $0x00000010, DX
+	ADDQ             $0x00000010, BX
+	ADDQ             $0x00000010, SI
+	SUBQ             $0x04, DI
+	JNZ              keys
+	MOVQ             v+48(FP), AX
+	MOVQ             delta+56(FP), CX
+	MOVQ             o+64(FP), DX
+	MOVSS            beta+76(FP), X0
+	VBROADCASTSS     X0, Z0
+	MOVSS            decay+80(FP), X5
+	VBROADCASTSS     X5, Z5
+	MOVSS            kq+84(FP), X6
+	VBROADCASTSS     X6, Z6
+	VADDPS           Z3, Z1, Z1
+	VADDPS           Z4, Z2, Z2
+	VMOVUPS          (AX), Z3
+	VFNMADD231PS     Z5, Z1, Z3
+	VMULPS           Z0, Z3, Z3
+	VMOVUPS          Z3, (CX)
+	VMULPS           Z5, Z2, Z2
+	VFMADD231PS      Z3, Z6, Z2
+	VMOVUPS          Z2, (DX)
 	VZEROUPPER
 	RET
 

@@ -4,20 +4,14 @@
 
 package cpu
 
-// A row of the gated delta rule for a strip of 16 values and a whole number of 4 keys.
-func gdnStep256(dst *float32, src *float32, k *float32, q *float32, v *float32, o *float32, delta *float32, beta float32, decay float32, keys int)
-
-// As gdnStep, writing past the caches to another strip, which begins on a cache line.
-func gdnLast256(dst *float32, src *float32, k *float32, q *float32, v *float32, o *float32, delta *float32, beta float32, decay float32, keys int)
+// A row of the gated delta rule for a strip of 16 values and a whole number of 4 keys, as long a strip fetched ahead.
+func gdnStep256(dst *float32, src *float32, beforeK *float32, beforeDelta *float32, k *float32, q *float32, v *float32, delta *float32, o *float32, beforeDecay float32, beta float32, decay float32, kq float32, keys int, ahead *float32)
 
 // The update of a row of the gated delta rule, with the same bits.
 func gdnReplay256(dst *float32, src *float32, k *float32, delta *float32, decay float32, keys int)
 
-// A row of the gated delta rule for a strip of 16 values and a whole number of 4 keys.
-func gdnStep512(dst *float32, src *float32, k *float32, q *float32, v *float32, o *float32, delta *float32, beta float32, decay float32, keys int)
-
-// As gdnStep, writing past the caches to another strip, which begins on a cache line.
-func gdnLast512(dst *float32, src *float32, k *float32, q *float32, v *float32, o *float32, delta *float32, beta float32, decay float32, keys int)
+// A row of the gated delta rule for a strip of 16 values and a whole number of 4 keys, as long a strip fetched ahead.
+func gdnStep512(dst *float32, src *float32, beforeK *float32, beforeDelta *float32, k *float32, q *float32, v *float32, delta *float32, o *float32, beforeDecay float32, beta float32, decay float32, kq float32, keys int, ahead *float32)
 
 // The update of a row of the gated delta rule, with the same bits.
 func gdnReplay512(dst *float32, src *float32, k *float32, delta *float32, decay float32, keys int)

@@ -53,11 +53,10 @@ type kernels struct {
 	// conv is the convolution of channels of one row (conv_generic.go).
 	conv func(dst, w []float32, stride int, taps [][]float32)
 
-	// gdnStep is a row of the gated delta rule for a strip of values, gdnLast the same to a strip that nothing reads before
-	// the next pass, gdnReplay the update alone (gdn_generic.go).
-	gdnStep   func(dst, src, k, q, v, o, delta []float32, beta, decay float32)
-	gdnLast   func(dst, src, k, q, v, o, delta []float32, beta, decay float32)
-	gdnReplay func(dst, src, k, delta []float32, decay float32)
+	// gdnStep is a row of the gated delta rule for a strip of values, gdnReplay an update alone; what step fetches is where
+	// the next strip begins (gdn_generic.go).
+	gdnStep   func(dst, src []float32, before *gdnUpdate, r *gdnRow, ahead []float32)
+	gdnReplay func(dst, src []float32, u *gdnUpdate)
 
 	// scores writes those of queries for the first tokens of a page, values adds their weighted values to folds; most is
 	// the largest of some scores, soften turns them into weights and sums these (attention_generic.go).
@@ -65,6 +64,9 @@ type kernels struct {
 	values func(folds, weights []float32, queries int, values []uint16, dim, tokens int)
 	most   func(x []float32) float32
 	soften func(x []float32, most float32) float32
+
+	// peak multiplies in registers and returns how many numbers it did: what kernels are measured beside. nil: no vectors.
+	peak func(rounds int, integers bool) int
 }
 
 // cacheLine is the alignment of what kernels read.

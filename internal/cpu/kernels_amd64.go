@@ -9,6 +9,7 @@ import (
 //go:generate go run ./gen -kernels attention -out attention_amd64.s -stubs attention_stubs_amd64.go -pkg cpu
 //go:generate go run ./gen -kernels dot -out dot_amd64.s -stubs dot_stubs_amd64.go -pkg cpu
 //go:generate go run ./gen -kernels gdn -out gdn_amd64.s -stubs gdn_stubs_amd64.go -pkg cpu
+//go:generate go run ./gen -kernels peak -out peak_amd64.s -stubs peak_stubs_amd64.go -pkg cpu
 //go:generate go run ./gen -kernels product -out product_amd64.s -stubs product_stubs_amd64.go -pkg cpu
 //go:generate go run ./gen -kernels quantize -out quantize_amd64.s -stubs quantize_stubs_amd64.go -pkg cpu
 //go:generate go run ./gen -kernels unpack -out unpack_amd64.s -stubs unpack_stubs_amd64.go -pkg cpu
@@ -37,8 +38,7 @@ type floatAssembly struct {
 	scale      func(x *float32, scale float32, n int)
 	addScaled  func(dst, x *float32, scale float32, n int)
 	conv       func(dst, w *float32, stride int, t0, t1, t2, t3 *float32, n int)
-	gdnStep    func(dst, src, k, q, v, o, delta *float32, beta, decay float32, keys int)
-	gdnLast    func(dst, src, k, q, v, o, delta *float32, beta, decay float32, keys int)
+	gdnStep    func(dst, src, beforeK, beforeDelta, k, q, v, delta, o *float32, beforeDecay, beta, decay, kq float32, keys int, ahead *float32)
 	gdnReplay  func(dst, src, k, delta *float32, decay float32, keys int)
 	scores     [2]func(scores, q *float32, keys *uint16, dim, blocks int) // of four queries, of one
 	values     [2]func(folds, weights *float32, values *uint16, dim, tokens int)
@@ -50,7 +50,7 @@ type floatAssembly struct {
 func (a *floatAssembly) floats(k *kernels) {
 	k.sumSquares, k.norm, k.scale, k.addScaled = a.runSumSquares, a.runNorm, a.runScale, a.runAddScaled
 	k.swish, k.gate, k.conv = a.runSwish, a.runGate, a.runConv
-	k.gdnStep, k.gdnLast, k.gdnReplay = a.runGDNStep, a.runGDNLast, a.runGDNReplay
+	k.gdnStep, k.gdnReplay = a.runGDNStep, a.runGDNReplay
 	k.scores, k.values, k.most, k.soften = a.runScores, a.runValues, a.runMost, a.runSoften
 }
 
@@ -117,28 +117,21 @@ func (a *floatAssembly) runConv(dst, w []float32, stride int, taps [][]float32) 
 	a.conv(first(dst), first(w), 4*stride, first(taps[0]), first(taps[1]), first(taps[2]), first(taps[3]), n)
 }
 
-func (a *floatAssembly) runGDNStep(dst, src, k, q, v, o, delta []float32, beta, decay float32) {
-	if len(k)%4 != 0 {
-		gdnStepGeneric(dst, src, k, q, v, o, delta, beta, decay)
+func (a *floatAssembly) runGDNStep(dst, src []float32, before *gdnUpdate, r *gdnRow, ahead []float32) {
+	if len(r.k)%4 != 0 {
+		gdnStepGeneric(dst, src, before, r)
 		return
 	}
-	a.gdnStep(first(dst), first(src), first(k), first(q), first(v), first(o), first(delta), beta, decay, len(k))
+	a.gdnStep(first(dst), first(src), first(before.k), first(before.delta), first(r.k), first(r.q), first(r.v), first(r.delta),
+		first(r.o), before.decay, r.beta, r.decay, r.kq, len(r.k), first(ahead))
 }
 
-func (a *floatAssembly) runGDNLast(dst, src, k, q, v, o, delta []float32, beta, decay float32) {
-	if len(k)%4 != 0 {
-		gdnStepGeneric(dst, src, k, q, v, o, delta, beta, decay)
+func (a *floatAssembly) runGDNReplay(dst, src []float32, u *gdnUpdate) {
+	if len(u.k)%4 != 0 {
+		gdnReplayGeneric(dst, src, u)
 		return
 	}
-	a.gdnLast(first(dst), first(src), first(k), first(q), first(v), first(o), first(delta), beta, decay, len(k))
-}
-
-func (a *floatAssembly) runGDNReplay(dst, src, k, delta []float32, decay float32) {
-	if len(k)%4 != 0 {
-		gdnReplayGeneric(dst, src, k, delta, decay)
-		return
-	}
-	a.gdnReplay(first(dst), first(src), first(k), first(delta), decay, len(k))
+	a.gdnReplay(first(dst), first(src), first(u.k), first(u.delta), u.decay, len(u.k))
 }
 
 func (a *floatAssembly) runScores(scores, q []float32, queries int, keys []uint16, dim, tokens int) {
@@ -183,4 +176,17 @@ func (a *floatAssembly) runSoften(x []float32, most float32) (sum float32) {
 		sum = a.soften(first(x), most, n)
 	}
 	return sum + softenGeneric(x[n:], most)
+}
+
+// peak runs rounds of multiplications of vectors in registers and returns how many numbers it multiplied.
+func peak(floats, ints func(rounds int), bytes int) func(rounds int, integers bool) int {
+	const chains = 12 // of a round (gen/peak.go)
+	return func(rounds int, integers bool) int {
+		if integers {
+			ints(rounds)
+			return rounds * chains * bytes
+		}
+		floats(rounds)
+		return rounds * chains * bytes / 4
+	}
 }

@@ -21,11 +21,12 @@ var genericKernels = kernels{
 	scale:      scaleGeneric,
 	addScaled:  addScaledGeneric,
 	conv:       convGeneric,
-	gdnStep:    gdnStepGeneric,
-	gdnLast:    gdnStepGeneric,
-	gdnReplay:  gdnReplayGeneric,
-	scores:     scoresGeneric,
-	values:     valuesGeneric,
-	most:       mostGeneric,
-	soften:     softenGeneric,
+	gdnStep: func(dst, src []float32, before *gdnUpdate, r *gdnRow, _ []float32) {
+		gdnStepGeneric(dst, src, before, r)
+	},
+	gdnReplay: gdnReplayGeneric,
+	scores:    scoresGeneric,
+	values:    valuesGeneric,
+	most:      mostGeneric,
+	soften:    softenGeneric,
 }

@@ -213,54 +213,41 @@ func TestConv(t *testing.T) {
 	})
 }
 
-// TestGDNKernels holds a step to float64, and the other two kernels to its bits.
+// TestGDNKernels holds a step to float64, one in place and the update alone to its bits.
 func TestGDNKernels(t *testing.T) {
 	eachKernels(t, func(t *testing.T, k *kernels) {
 		r := rand.New(rand.NewPCG(7, 8))
 		state, out, update := &ratio{t: t, what: "gdnStep state"}, &ratio{t: t, what: "gdnStep o"}, &ratio{t: t, what: "gdnStep delta"}
-		for _, keys := range []int{4, 64, 128} {
-			src, key, q, v := normals(t, r, keys*stripWidth), normals(t, r, keys), normals(t, r, keys), normals(t, r, stripWidth)
-			dst, g1 := guard(t, keys*stripWidth)
-			o, g2 := guard(t, stripWidth)
-			delta, g3 := guard(t, stripWidth)
-			beta, decay := float32(0.7), float32(0.9)
-			k.gdnStep(dst, src, key, q, v, o, delta, beta, decay)
+		for _, keys := range []int{4, 6, 64, 128} {
+			src := normals(t, r, keys*stripWidth)
+			before := &gdnUpdate{k: normals(t, r, keys), delta: normals(t, r, stripWidth), decay: 0.8}
+			var guards []*guarded
+			guardedOf := func(n int) []float32 {
+				x, g := guard(t, n)
+				guards = append(guards, g)
+				return x
+			}
+			row := gdnRow{k: normals(t, r, keys), q: normals(t, r, keys), v: normals(t, r, stripWidth), beta: 0.7, decay: 0.9}
+			row.delta, row.o = guardedOf(stripWidth), guardedOf(stripWidth)
+			for i := range keys {
+				row.kq += row.k[i] * row.q[i]
+			}
+			dst := guardedOf(keys * stripWidth)
+			k.gdnStep(dst, src, before, &row, src)
 			for j := range stripWidth {
-				var read, size float64
-				for i := range keys {
-					p := float64(key[i]) * float64(src[i*stripWidth+j])
-					read, size = read+p, size+math.Abs(p)
-				}
-				d := float64(beta) * (float64(v[j]) - float64(decay)*read)
-				n := float64(keys + 4)
-				bound := float64(beta) * u * (n*size + 3*math.Abs(float64(v[j])) + 3*size)
-				update.see(float64(delta[j]), d, bound)
-				var want, whole, off float64
-				for i := range keys {
-					s := float64(decay)*float64(src[i*stripWidth+j]) + float64(key[i])*d
-					b := math.Abs(float64(key[i]))*bound + 3*u*(math.Abs(float64(src[i*stripWidth+j]))+math.Abs(float64(key[i])*d))
-					state.see(float64(dst[i*stripWidth+j]), s, b)
-					want += float64(q[i]) * s
-					whole += math.Abs(float64(q[i]) * s)
-					off += math.Abs(float64(q[i])) * b
-				}
-				out.see(float64(o[j]), want, n*u*whole+off)
+				checkGDNStep(src, dst, before, &row, j, state, update, out)
 			}
-			last, g4 := guard(t, keys*stripWidth)
-			o2, delta2 := make([]float32, stripWidth), make([]float32, stripWidth)
-			k.gdnLast(last, src, key, q, v, o2, delta2, beta, decay)
-			if !slices.Equal(last, dst) || !slices.Equal(o, o2) || !slices.Equal(delta, delta2) {
-				t.Error("gdnLast differs from gdnStep")
-			}
-			k.gdnReplay(last, src, key, delta, decay)
-			if !slices.Equal(last, dst) {
+			alone := guardedOf(keys * stripWidth)
+			if k.gdnReplay(alone, src, before); !slices.Equal(alone, dst) {
 				t.Error("gdnReplay differs from gdnStep")
 			}
-			k.gdnStep(src, src, key, q, v, o2, delta2, beta, decay)
-			if !slices.Equal(src, dst) {
+			again := row
+			again.delta, again.o = make([]float32, stripWidth), make([]float32, stripWidth)
+			k.gdnStep(src, src, before, &again, src)
+			if !slices.Equal(src, dst) || !slices.Equal(again.delta, row.delta) || !slices.Equal(again.o, row.o) {
 				t.Error("a step in place differs")
 			}
-			for _, g := range []*guarded{g1, g2, g3, g4} {
+			for _, g := range guards {
 				g.check("gdn")
 			}
 		}
@@ -268,6 +255,28 @@ func TestGDNKernels(t *testing.T) {
 			r.report()
 		}
 	})
+}
+
+// checkGDNStep compares value j of a step. kq is a sum of its own, in plain order.
+func checkGDNStep(src, dst []float32, before *gdnUpdate, row *gdnRow, j int, state, update, out *ratio) {
+	keys := len(row.k)
+	n := float64(keys + 4)
+	var byKey, byQuery, keySize, querySize, kq, kqSize float64
+	for i := range keys {
+		old, add := float64(before.decay)*float64(src[i*stripWidth+j]), float64(before.k[i])*float64(before.delta[j])
+		s, size := old+add, math.Abs(old)+math.Abs(add)
+		state.see(float64(dst[i*stripWidth+j]), s, 2*u*size)
+		key, query := float64(row.k[i]), float64(row.q[i])
+		byKey, keySize = byKey+key*s, keySize+math.Abs(key)*size
+		byQuery, querySize = byQuery+query*s, querySize+math.Abs(query)*size
+		kq, kqSize = kq+key*query, kqSize+math.Abs(key*query)
+	}
+	beta, decay, v := float64(row.beta), float64(row.decay), float64(row.v[j])
+	delta := beta * (v - decay*byKey)
+	deltaBound := beta * u * (n*keySize + 3*math.Abs(v) + 3*keySize)
+	update.see(float64(row.delta[j]), delta, deltaBound)
+	bound := (n+3)*u*querySize + math.Abs(kq)*deltaBound + (n+3)*u*kqSize*(math.Abs(delta)+deltaBound)
+	out.see(float64(row.o[j]), decay*byQuery+kq*delta, bound)
 }
 
 // TestAttentionKernels holds the products of a page to float64.

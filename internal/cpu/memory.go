@@ -23,7 +23,7 @@ func (b *Backend) LaneBytes() (fixed, token int64) {
 		case *ngramState:
 			fixed += int64(4 * len(s.data))
 		case *recurrence:
-			fixed += int64(4 * (len(s.now) + len(s.before)))
+			fixed += int64(4 * len(s.state))
 			for _, u := range s.kept {
 				fixed += int64(4 * (len(u.k) + len(u.delta) + len(u.decay)))
 			}

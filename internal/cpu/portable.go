@@ -73,7 +73,7 @@ func (b *Backend) PortableShape() (page, state int) {
 		case *ngramState:
 			state += 16 + 4*s.before*s.width + 4*s.context
 		case *recurrence:
-			state += 4 * len(s.now)
+			state += 4 * len(s.state)
 		case *indexState:
 			if model.PortablePage%s.block != 0 {
 				return 0, 0

@@ -9,96 +9,68 @@ import (
 // gdnKernels are the gated delta rule for a strip of 16 values (gdn_generic.go).
 func gdnKernels() {
 	for _, s := range isas {
-		gdnStep(s, false)
-		gdnStep(s, true)
+		gdnStep(s)
 		gdnReplay(s)
 	}
 }
 
-// gdnStep reads the strip with k, in two chains over the keys, makes the update, and writes the new strip as it is read
-// with q.
-//
-// A strip that is written past the caches costs no read of what was there; nobody needs it before the next pass.
-func gdnStep(s isa, past bool) {
-	name, doc := "gdnStep"+s.name, "A row of the gated delta rule for a strip of 16 values and a whole number of 4 keys."
-	if past {
-		name, doc = "gdnLast"+s.name, "As gdnStep, writing past the caches to another strip, which begins on a cache line."
-	}
-	TEXT(name, NOSPLIT, "func(dst, src, k, q, v, o, delta *float32, beta, decay float32, keys int)")
-	Doc(doc)
-	dst, src, k, q := pointer("dst"), pointer("src"), pointer("k"), pointer("q")
-	keys, parts := pointer("keys"), 16/s.lanes
-	decay := s.param("decay")
-	from, key, n := GP64(), GP64(), GP64()
-	MOVQ(src, from)
-	MOVQ(k, key)
-	MOVQ(keys, n)
-	size := GP64() // of a strip: the next one is fetched
-	MOVQ(keys, size)
-	SHLQ(Imm(6), size)
-	even, odd := s.zeros(parts), s.zeros(parts)
-	Label("read")
-	for i := range 4 {
-		to := even
-		if i%2 == 1 {
-			to = odd
-		}
-		f := s.broadcast(at(key, 4*i))
-		PREFETCHT1(Mem{Base: from, Index: size, Scale: 1, Disp: 64 * i})
-		for p := range parts {
-			s.fma(at(from, 64*i+p*s.bytes()), f, to[p])
-		}
-	}
-	add(256, from)
-	add(16, key)
-	SUBQ(Imm(4), n)
-	JNZ(LabelRef("read"))
-
-	delta, v := pointer("delta"), pointer("v")
-	beta := s.param("beta")
-	update := s.vecs(parts)
+// gdnStep makes the update of the row before, key after key, and reads the keys as they are made with k and with q, each in
+// two chains.
+func gdnStep(s isa) {
+	TEXT("gdnStep"+s.name, NOSPLIT, "func(dst, src, beforeK, beforeDelta, k, q, v, delta, o *float32, "+
+		"beforeDecay, beta, decay, kq float32, keys int, ahead *float32)")
+	Doc("A row of the gated delta rule for a strip of 16 values and a whole number of 4 keys, as long a strip fetched ahead.")
+	dst, src, before := pointer("dst"), pointer("src"), pointer("beforeK")
+	k, q, keys, ahead := pointer("k"), pointer("q"), pointer("keys"), pointer("ahead")
+	parts, fade := 16/s.lanes, s.param("beforeDecay")
+	var update []reg.VecVirtual
+	from := pointer("beforeDelta")
 	for p := range parts {
-		VADDPS(odd[p], even[p], even[p])
-		VMOVUPS(at(v, p*s.bytes()), update[p])
-		VFNMADD231PS(decay, even[p], update[p])
-		VMULPS(beta, update[p], update[p])
-		VMOVUPS(update[p], at(delta, p*s.bytes()))
+		update = append(update, s.load(at(from, p*s.bytes())))
 	}
-	outs := [][]reg.VecVirtual{s.zeros(parts), s.zeros(parts)}
-	Label("write")
+	var byKey, byQuery [2][]reg.VecVirtual
+	for i := range 2 {
+		byKey[i], byQuery[i] = s.zeros(parts), s.zeros(parts)
+	}
+	Label("keys")
 	for i := range 4 {
-		f, g := s.broadcast(at(k, 4*i)), s.broadcast(at(q, 4*i))
+		PREFETCHT0(at(ahead, 64*i))
 		for p := range parts {
 			t := s.vec()
-			VMULPS(at(src, 64*i+p*s.bytes()), decay, t)
-			s.fma(update[p], f, t)
-			if past {
-				VMOVNTPS(t, at(dst, 64*i+p*s.bytes()))
-			} else {
-				VMOVUPS(t, at(dst, 64*i+p*s.bytes()))
-			}
-			s.fma(t, g, outs[i%2][p])
+			VMULPS(at(src, 64*i+p*s.bytes()), fade, t)
+			s.fmaMem(at(before, 4*i), update[p], t)
+			VMOVUPS(t, at(dst, 64*i+p*s.bytes()))
+			s.fmaMem(at(k, 4*i), t, byKey[i%2][p])
+			s.fmaMem(at(q, 4*i), t, byQuery[i%2][p])
 		}
 	}
-	add(256, src)
-	add(256, dst)
-	add(16, k)
-	add(16, q)
-	SUBQ(Imm(4), keys)
-	JNZ(LabelRef("write"))
-	o := pointer("o")
-	for p := range parts {
-		VADDPS(outs[1][p], outs[0][p], outs[0][p])
-		VMOVUPS(outs[0][p], at(o, p*s.bytes()))
+	for _, p := range []reg.Register{dst, src, ahead} {
+		add(256, p)
 	}
-	if past {
-		SFENCE()
+	for _, p := range []reg.Register{before, k, q} {
+		add(16, p)
+	}
+	SUBQ(Imm(4), keys)
+	JNZ(LabelRef("keys"))
+
+	v, delta, o := pointer("v"), pointer("delta"), pointer("o")
+	beta, decay, kq := s.param("beta"), s.param("decay"), s.param("kq")
+	for p := range parts {
+		VADDPS(byKey[1][p], byKey[0][p], byKey[0][p])
+		VADDPS(byQuery[1][p], byQuery[0][p], byQuery[0][p])
+		d := s.load(at(v, p*s.bytes()))
+		VFNMADD231PS(decay, byKey[0][p], d)
+		VMULPS(beta, d, d)
+		VMOVUPS(d, at(delta, p*s.bytes()))
+		VMULPS(decay, byQuery[0][p], byQuery[0][p])
+		s.fma(d, kq, byQuery[0][p])
+		VMOVUPS(byQuery[0][p], at(o, p*s.bytes()))
 	}
 	VZEROUPPER()
 	RET()
 }
 
-// gdnReplay is the writing half of gdnStep, operation for operation.
+// gdnReplay makes an update as gdnStep does, operation for operation.
 func gdnReplay(s isa) {
 	TEXT("gdnReplay"+s.name, NOSPLIT, "func(dst, src, k, delta *float32, decay float32, keys int)")
 	Doc("The update of a row of the gated delta rule, with the same bits.")

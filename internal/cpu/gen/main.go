@@ -16,6 +16,7 @@ var stems = map[string]func(){
 	"attention": attentionKernels,
 	"dot":       dotKernels,
 	"gdn":       gdnKernels,
+	"peak":      peakKernels,
 	"product":   productKernels,
 	"quantize":  quantizeKernels,
 	"unpack":    unpackKernels,
