@@ -9,9 +9,9 @@
 #define SPLASH_UNCHECKED
 #endif
 
-namespace metal {
+namespace metal { namespace {
 struct uint3;
-}
+} }
 
 namespace splash_host { namespace {
 
@@ -21,7 +21,12 @@ void meet_simd(bool memory);
 float reduce_sum(float x);
 float reduce_max(float x);
 uint32_t reduce_max_uint(uint32_t x);
-void multiply(float *d, const float *a, const float *b, const float *c);
+
+// Products of 8x8 matrices wait until a lane wants a result, so that lanes meet once for many: multiply adds a b to d then, and
+// settle does it now. An epoch is that of the products that wait.
+void multiply(float *d, const float *a, const float *b);
+void settle();
+unsigned epoch();
 int lane();
 
 // The arguments of a lane of a running dispatch.

@@ -24,6 +24,15 @@ enum Op : uint8_t { Nothing, Order, Sum, Max, MaxUint, Multiply };
 constexpr size_t stackBytes = 64 << 10;
 constexpr int simdLanes = 32;
 
+constexpr int maxProducts = 64; // that a lane has waiting
+
+// Products are those of 8x8 matrices that a SIMD-group's lanes have waiting: each lane puts its elements in their places, and
+// where its elements of the sum are.
+struct Products {
+	float a[maxProducts][8][8], b[maxProducts][8][8];
+	float *d[maxProducts][simdLanes];
+};
+
 struct Fiber {
 	void *sp;
 	char *stack; // its lowest byte, above a guard page
@@ -31,8 +40,8 @@ struct Fiber {
 	Op op;
 	bool memory;
 	float value;
-	float *d;
-	const float *a, *b, *c;
+	unsigned epoch; // of the products, from 1
+	int waiting; // products
 };
 
 struct Range {
@@ -67,6 +76,7 @@ struct Worker {
 
 	uint64_t serial, interval;
 	uint32_t simdInterval[SPLASH_THREADS / simdLanes];
+	Products products[SPLASH_THREADS / simdLanes];
 	Word words[SPLASH_SHARED / 4];
 };
 
@@ -116,6 +126,8 @@ SPLASH_UNCHECKED void laneMain() {
 SPLASH_UNCHECKED void prepare(Worker *w, int i) {
 	Fiber &f = w->fibers[i];
 	f.state = Ready;
+	f.epoch = 1;
+	f.waiting = 0;
 	void **top = reinterpret_cast<void **>(f.stack + stackBytes);
 	*--top = nullptr; // keeps the stack aligned as after a call
 	*--top = reinterpret_cast<void *>(laneMain);
@@ -163,10 +175,18 @@ SPLASH_UNCHECKED uint32_t reduce_max_uint(uint32_t x) {
 	return x;
 }
 
-SPLASH_UNCHECKED void multiply(float *d, const float *a, const float *b, const float *c) {
+SPLASH_UNCHECKED unsigned epoch() { return worker->fibers[worker->current].epoch; }
+
+SPLASH_UNCHECKED void settle() { meet(AtSimd, Multiply, false); }
+
+SPLASH_UNCHECKED void multiply(float *d, const float *a, const float *b) {
 	Fiber &f = worker->fibers[worker->current];
-	f.d = d, f.a = a, f.b = b, f.c = c;
-	meet(AtSimd, Multiply, false);
+	if (f.waiting == maxProducts) settle();
+	Products &p = worker->products[worker->current / simdLanes];
+	int lane = worker->current % simdLanes, k = f.waiting++;
+	memcpy(&p.a[k][metal::matrix_row(lane)][metal::matrix_col(lane)], a, 8);
+	memcpy(&p.b[k][metal::matrix_row(lane)][metal::matrix_col(lane)], b, 8);
+	p.d[k][lane] = d;
 }
 
 SPLASH_UNCHECKED int lane() { return worker->current % simdLanes; }
@@ -190,18 +210,75 @@ SPLASH_UNCHECKED void combineReduce(Fiber *f, Op op) {
 	for (int i = 0; i < simdLanes; i++) f[i].value = v[i];
 }
 
-SPLASH_UNCHECKED void combineMultiply(Fiber *f) {
-	float a[8][8], b[8][8], d[8][8];
+typedef float Row8 __attribute__((vector_size(32)));
+
+// An Accumulator is a matrix that products are being added to; product k says where its elements are.
+struct Accumulator {
+	Row8 rows[8];
+	int k;
+};
+
+SPLASH_UNCHECKED void readSum(const Products &p, Accumulator &s, int k) {
+	s.k = k;
+	for (int i = 0; i < simdLanes; i++)
+		memcpy(reinterpret_cast<float *>(&s.rows[metal::matrix_row(i)]) + metal::matrix_col(i), p.d[k][i], 8);
+}
+
+SPLASH_UNCHECKED void writeSum(const Products &p, const Accumulator &s) {
+	for (int i = 0; i < simdLanes; i++)
+		memcpy(p.d[s.k][i], reinterpret_cast<const float *>(&s.rows[metal::matrix_row(i)]) + metal::matrix_col(i), 8);
+}
+
+// add adds n products to their sums, in their order, each in the order of the inner index. Lanes whose products have one sum
+// are those of all.
+SPLASH_UNCHECKED void add(const Products &p, int n) {
+	Accumulator sums[16];
+	int count = 0;
+	for (int k = 0; k < n; k++) {
+		int at = 0;
+		while (at < count && p.d[sums[at].k][0] != p.d[k][0]) at++;
+		if (at == 16) {
+			for (int i = 0; i < count; i++) writeSum(p, sums[i]);
+			at = count = 0;
+		}
+		if (at == count) readSum(p, sums[count++], k);
+		for (int r = 0; r < 8; r++) {
+			Row8 row = sums[at].rows[r];
+			for (int j = 0; j < 8; j++) {
+				Row8 b;
+				memcpy(&b, p.b[k][j], sizeof b);
+				row += p.a[k][r][j] * b;
+			}
+			sums[at].rows[r] = row;
+		}
+	}
+	for (int i = 0; i < count; i++) writeSum(p, sums[i]);
+}
+
+// addProducts adds the products that the lanes who settle have waiting. The others have made them too, and maybe more.
+SPLASH_UNCHECKED void addProducts(Worker *w, int first) {
+	Fiber *f = w->fibers + first;
+	Products &p = w->products[first / simdLanes];
+	int n = 0, at = 0;
+	for (int i = 0; i < simdLanes; i++)
+		if (f[i].state == AtSimd && f[i].op == Multiply && f[i].waiting >= n) n = f[i].waiting, at = i;
+	for (int i = 0; i < simdLanes; i++) {
+		if (f[i].waiting < n) {
+			fail(w, "the lanes of SIMD-group %d part: lane %d is at simdgroup_multiply_accumulate, lane %d is not", first / simdLanes, at, i);
+			return;
+		}
+	}
+	add(p, n);
 	for (int i = 0; i < simdLanes; i++) {
 		int r = metal::matrix_row(i), c = metal::matrix_col(i);
-		memcpy(&a[r][c], f[i].a, 8);
-		memcpy(&b[r][c], f[i].b, 8);
-		memcpy(&d[r][c], f[i].c, 8);
+		for (int k = n; k < f[i].waiting; k++) {
+			memcpy(&p.a[k - n][r][c], &p.a[k][r][c], 8);
+			memcpy(&p.b[k - n][r][c], &p.b[k][r][c], 8);
+			p.d[k - n][i] = p.d[k][i];
+		}
+		if ((f[i].waiting -= n) == 0) f[i].epoch++;
+		if (f[i].state == AtSimd && f[i].op == Multiply) f[i].state = Ready;
 	}
-	for (int r = 0; r < 8; r++)
-		for (int k = 0; k < 8; k++)
-			for (int c = 0; c < 8; c++) d[r][c] += a[r][k] * b[k][c];
-	for (int i = 0; i < simdLanes; i++) memcpy(f[i].d, &d[metal::matrix_row(i)][metal::matrix_col(i)], 8);
 }
 
 const char *const opNames[] = {"simdgroup_barrier(mem_none)", "simdgroup_barrier", "simd_sum", "simd_max", "simd_max",
@@ -218,8 +295,16 @@ SPLASH_UNCHECKED void runSimd(Worker *w, int first) {
 			}
 		}
 		if (w->failed) return;
-		int waiting = 0;
-		for (int i = 0; i < simdLanes; i++) waiting += f[i].state == AtSimd;
+		int waiting = 0, settling = 0;
+		for (int i = 0; i < simdLanes; i++) {
+			waiting += f[i].state == AtSimd;
+			settling += f[i].state == AtSimd && f[i].op == Multiply;
+		}
+		if (settling > 0) {
+			addProducts(w, first);
+			if (w->failed) return;
+			continue;
+		}
 		if (waiting == 0) return;
 		for (int i = 0; i < simdLanes; i++) {
 			if (waiting != simdLanes || f[i].op != f[0].op) {
@@ -235,7 +320,7 @@ SPLASH_UNCHECKED void runSimd(Worker *w, int first) {
 		case Sum:
 		case Max: combineReduce(f, f[0].op); break;
 		case MaxUint: combineMaxUint(f); break;
-		case Multiply: combineMultiply(f); break;
+		case Multiply:
 		case Nothing: break;
 		}
 		for (int i = 0; i < simdLanes; i++) f[i].state = Ready;

@@ -8,7 +8,8 @@
 
 #include "fiber.h"
 
-namespace metal {
+// Each device that is compiled from these sources has its own, as their lanes meet in different places.
+namespace metal { namespace {
 
 typedef unsigned char uchar;
 typedef unsigned short ushort;
@@ -92,9 +93,29 @@ template <class T, int R, int C> struct simdgroup_matrix {
 		T v[2];
 		T &operator[](int i) { return v[i]; }
 	} elements;
-	simdgroup_matrix() = default;
+	mutable unsigned waits = 0; // the epoch of products that are to be added; 0: of none
+
+	simdgroup_matrix() {}
 	explicit simdgroup_matrix(T x) { elements.v[0] = elements.v[1] = x; }
-	Elements &thread_elements() { return elements; }
+	simdgroup_matrix(const simdgroup_matrix &m) {
+		m.settle();
+		elements = m.elements;
+	}
+	simdgroup_matrix &operator=(const simdgroup_matrix &m) {
+		m.settle();
+		settle();
+		elements = m.elements;
+		return *this;
+	}
+	~simdgroup_matrix() { settle(); }
+	void settle() const {
+		if (waits != 0 && waits == splash_host::epoch()) splash_host::settle();
+		waits = 0;
+	}
+	Elements &thread_elements() {
+		settle();
+		return elements;
+	}
 };
 typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
 
@@ -103,6 +124,7 @@ inline int matrix_col(int lane) { return (lane / 4 & 2) * 2 + lane % 2 * 2; }
 
 template <class T>
 inline void simdgroup_load(simdgroup_matrix<T, 8, 8> &m, const T *from, unsigned long stride) {
+	m.settle();
 	int lane = splash_host::lane();
 	const T *at = from + matrix_row(lane) * stride + matrix_col(lane);
 	m.elements.v[0] = at[0];
@@ -118,9 +140,13 @@ inline void simdgroup_store(simdgroup_matrix<T, 8, 8> m, T *to, unsigned long st
 }
 
 // d = a b + c, sums in the order of the inner index.
-inline void simdgroup_multiply_accumulate(simdgroup_float8x8 &d, simdgroup_float8x8 a, simdgroup_float8x8 b,
-                                          simdgroup_float8x8 c) {
-	splash_host::multiply(d.elements.v, a.elements.v, b.elements.v, c.elements.v);
+inline void simdgroup_multiply_accumulate(simdgroup_float8x8 &d, const simdgroup_float8x8 &a, const simdgroup_float8x8 &b,
+                                          const simdgroup_float8x8 &c) {
+	a.settle();
+	b.settle();
+	if (&c != &d) d = c;
+	splash_host::multiply(d.elements.v, a.elements.v, b.elements.v);
+	d.waits = splash_host::epoch();
 }
 
-} // namespace metal
+} } // namespace metal
