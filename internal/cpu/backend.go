@@ -97,9 +97,7 @@ type worker struct {
 	floats  floatRows
 	row     []float32 // decoded rows
 	taps    [maxTaps][]float32
-	strip   []float32 // of a recurrence, beyond the rows that are sure to stay
-	delta   [2][stripWidth]float32
-	nothing [stripWidth]float32
+	gdn     gdnScratch
 	attend  attendScratch
 }
 

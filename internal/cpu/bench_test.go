@@ -36,7 +36,7 @@ func BenchmarkMachine(b *testing.B) {
 	}{{"float32", false, 2, "GFLOP/s"}, {"int8", true, 1, "GMAC/s"}} {
 		b.Run(c.name, func(b *testing.B) {
 			if k.peak == nil {
-				b.Skip("the generic level has no vectors to measure")
+				return // plain Go has no vectors
 			}
 			n := 0
 			took := least(b, func() { n = k.peak(10000, c.integers) })

@@ -169,15 +169,15 @@ func (t *gdnTask) run(w, first, last int) {
 // strip runs the values from j on of head h through the rows. Each makes the update of the one before: in place up to the
 // first row whose update is kept, then in the worker's scratch.
 func (t *gdnTask) strip(w *worker, i, h, j int) {
-	s, k := t.s, t.b.k
+	s, k, g := t.s, t.b.k, &w.gdn
 	size := s.dk * stripWidth
 	state := s.state[i*size : (i+1)*size]
-	before := gdnUpdate{t.b.recur.none[:s.dk], w.nothing[:], 1}
+	g.before = gdnUpdate{t.b.recur.none[:s.dk], g.zeros[:], 1}
 	for row := range s.kept[1].rows {
 		if row > 0 {
-			k.gdnReplay(state, state, &before)
+			k.gdnReplay(state, state, &g.before)
 		}
-		before = s.kept[1].of(s, row, h, j)
+		g.before = s.kept[1].of(s, row, h, j)
 	}
 	ahead := state
 	if (i+2)*size <= len(s.state) {
@@ -186,35 +186,45 @@ func (t *gdnTask) strip(w *worker, i, h, j int) {
 	to := state
 	for u := range t.seg.n {
 		if u == t.from+1 {
-			w.strip = grown(w.strip, size)
-			to = w.strip[:size]
+			g.strip = grown(g.strip, size)
+			to = g.strip
 		}
-		r, update := t.row(w, u, h, j)
-		k.gdnStep(to, state, &before, &r, ahead)
-		state, before, ahead = to, update, to
+		t.row(g, u, h, j)
+		k.gdnStep(to, state, &g.before, &g.row, ahead)
+		g.before = gdnUpdate{g.row.k, g.row.delta, g.row.decay}
+		state, ahead = to, to
 	}
 }
 
-// row is row u of the segment for the values from j on of head h, and the update it makes.
-func (t *gdnTask) row(w *worker, u, h, j int) (gdnRow, gdnUpdate) {
+// A gdnScratch is what a worker steps strips with.
+type gdnScratch struct {
+	strip  []float32 // beyond the rows that are sure to stay
+	row    gdnRow
+	before gdnUpdate
+	delta  [2][stripWidth]float32 // of rows whose updates are not kept
+	zeros  [stripWidth]float32
+}
+
+// row makes g.row row u of the segment for the values from j on of head h.
+func (t *gdnTask) row(g *gdnScratch, u, h, j int) {
 	s, l, in := t.s, t.g.Layout, &t.b.recur
 	row, d, keyHead := t.seg.first+u, l.HeadDim, h/(l.ValueHeads/l.KeyHeads)
 	at, gate := row*l.KeyHeads+keyHead, row*l.ValueHeads+h
-	r := gdnRow{
+	g.row = gdnRow{
 		k: in.k[at*d : (at+1)*d], q: in.q[at*d : (at+1)*d], v: t.b.row(t.qkv, row)[2*l.KeyHeads*d+h*d+j:][:stripWidth],
 		beta: in.beta[gate], decay: in.decay[gate], kq: in.kq[at],
-		delta: w.delta[u%2][:], o: t.b.row(t.dst, row)[h*d+j:][:stripWidth],
+		delta: g.delta[u%2][:], o: t.b.row(t.dst, row)[h*d+j:][:stripWidth],
 	}
-	if u >= t.from {
-		kept := &s.kept[0]
-		slot := (u-t.from)*s.heads + h
-		r.delta = kept.delta[slot*s.dv+j:][:stripWidth]
-		if j == 0 {
-			copy(kept.k[slot*s.dk:(slot+1)*s.dk], r.k)
-			kept.decay[slot] = r.decay
-		}
+	if u < t.from {
+		return
 	}
-	return r, gdnUpdate{r.k, r.delta, r.decay}
+	kept := &s.kept[0]
+	slot := (u-t.from)*s.heads + h
+	g.row.delta = kept.delta[slot*s.dv+j:][:stripWidth]
+	if j == 0 {
+		copy(kept.k[slot*s.dk:(slot+1)*s.dk], g.row.k)
+		kept.decay[slot] = g.row.decay
+	}
 }
 
 // GatedNorm normalizes each head and gates it.
