@@ -223,6 +223,24 @@ func TestHostileSchemas(t *testing.T) {
 	}
 }
 
+// TestCostlyMasks: an answer whose masks would keep the others waiting ends, and the engine goes on.
+func TestCostlyMasks(t *testing.T) {
+	f := serve(t, Options{})
+	var list []string
+	for i := range 4000 {
+		list = append(list, fmt.Sprintf(`{"type":"string","minLength":%d,"maxLength":%d}`, i, 2*i+1))
+	}
+	c := check{path: cc, body: chatBody(format(`{"anyOf":[` + strings.Join(list, ",") + `]}`)), says: `"` + strings.Repeat("aX", 1000) + `"`, status: 503, has: []string{
+		`"code":"mask_timeout"`, "Retry-After: 1"}}
+	c.run(f)
+	c = check{path: cc, body: chatBody(`"response_format":` + answerFormat), says: answerJSON, status: 200}
+	c.run(f)
+	r := f.do("GET", "/status", "", nil)
+	if got := field(t, r.body, "constraint_masks", "failures"); got != 1.0 {
+		t.Errorf("%v masks failed, want 1", got)
+	}
+}
+
 // TestHangUpWhileCompiling: a client that goes leaves no work behind.
 func TestHangUpWhileCompiling(t *testing.T) {
 	f := serve(t, Options{})
