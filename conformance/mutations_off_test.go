@@ -9,4 +9,6 @@ import (
 )
 
 // openMutant fails: kernels are built as libraries on Linux alone.
-func openMutant(string) (*metal.Device, error) { return nil, errors.New("no libraries of kernels here") }
+func openMutant(string) (*metal.Device, error) {
+	return nil, errors.New("no libraries of kernels here")
+}
