@@ -29,7 +29,7 @@ Ctrl+C ends a measurement early and prints what is done.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchKL(), newBenchTokens(), newBenchSpeed())
+	cmd.AddCommand(newBenchKL(), newBenchTokens(), newBenchSpeed(), newBenchStart())
 	return cmd
 }
 
@@ -420,37 +420,44 @@ func printTokens(out io.Writer, r *bench.TokensResult) error {
 
 func newBenchSpeed() *cobra.Command {
 	var out benchOutput
-	var m benchModel
 	var lanes string
-	o := bench.SpeedOptions{}
+	s := speedRun{}
 	cmd := &cobra.Command{
 		Use:   "speed",
-		Short: "Time prompts and decoding",
-		Long: `Time how fast prompts are read and tokens decoded, with one request and with several at once, and how soon the first token
-comes for a prompt never seen and for the same prompt again.`,
+		Short: "Time starting, passes, prompts and decoding",
+		Long: `Time how soon a process that starts has a first token, and what memory it works in; what a pass of one row takes beside the
+eight of a cycle, and beside how fast the machine reads memory; how fast prompts are read and tokens decoded, with one
+request and with several at once; how soon the first token comes for a prompt never seen and for the same prompt again; and
+the first token of a long conversation's second turn.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := out.check(); err != nil {
 				return err
 			}
 			var err error
-			if o.Lanes, err = parseLanes(lanes); err != nil {
+			if s.o.Lanes, err = parseLanes(lanes); err != nil {
 				return err
 			}
-			if o.Prompt < 1 || o.Tokens < 2 || o.Runs < 1 {
+			if s.o.Prompt < 1 || s.o.Tokens < 2 || s.o.Runs < 1 {
 				return usagef("--prompt needs at least 1 token, --tokens 2, --runs 1")
 			}
-			return runSpeed(cmd, m, o, out)
+			if s.starts < 0 || s.rounds < 0 || s.conversation < 0 {
+				return usagef("--starts, --passes and --conversation are counts; 0 leaves a measurement out")
+			}
+			return s.run(cmd, out)
 		},
 	}
 	out.flags(cmd)
-	m.flags(cmd)
-	m.draftFlags(cmd)
+	s.m.flags(cmd)
+	s.m.draftFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&lanes, "lanes", "1,2,4,8", "`requests` at once, one run after another")
-	f.IntVar(&o.Prompt, "prompt", 512, "`tokens` of a prompt")
-	f.IntVar(&o.Tokens, "tokens", 64, "`tokens` decoded of each")
-	f.IntVar(&o.Runs, "runs", 3, "`runs` of each, of which the median counts")
+	f.IntVar(&s.o.Prompt, "prompt", 512, "`tokens` of a prompt")
+	f.IntVar(&s.o.Tokens, "tokens", 64, "`tokens` decoded of each")
+	f.IntVar(&s.o.Runs, "runs", 3, "`runs` of each, of which the median counts")
+	f.IntVar(&s.starts, "starts", 3, "`processes` to start, of which the median counts; 0: none")
+	f.IntVar(&s.rounds, "passes", 15, "`rounds` of passes of one row and of eight; 0: none")
+	f.IntVar(&s.conversation, "conversation", 8000, "`tokens` of a conversation's first prompt, or what the context has room for; 0: none")
 	return cmd
 }
 
@@ -464,64 +471,4 @@ func parseLanes(s string) ([]int, error) {
 		lanes = append(lanes, n)
 	}
 	return lanes, nil
-}
-
-func runSpeed(cmd *cobra.Command, m benchModel, o bench.SpeedOptions, out benchOutput) error {
-	for _, n := range o.Lanes {
-		m.lanes = max(m.lanes, n)
-	}
-	t, err := m.open(cmd.Context())
-	if err != nil {
-		return err
-	}
-	defer t.Close()
-	if limit := t.Engine.Context; o.Prompt+o.Tokens > limit {
-		return usagef("--prompt and --tokens are %d together; the model's context is %d", o.Prompt+o.Tokens, limit)
-	}
-	prompts, err := corpus("")
-	if err != nil {
-		return err
-	}
-	for _, p := range prompts {
-		o.Base = t.Tokenizer.AppendEncode(o.Base, p.Text, true)
-	}
-	o.Vocab = t.Tokenizer.Size()
-	e := engine.New(t.Network, t.Engine)
-	defer e.Close()
-	bar := newBar(cmd, "runs", len(o.Lanes)*o.Runs)
-	o.Progress = func(done, _ int) { bar.set(done) }
-	r, err := bench.Speed(cmd.Context(), e, o)
-	bar.done()
-	if err != nil {
-		return err
-	}
-	if out.plot != "" {
-		if err := bench.PlotSpeed(out.plot, r); err != nil {
-			return err
-		}
-	}
-	if out.json {
-		return writeJSON(cmd.OutOrStdout(), struct {
-			Backend string `json:"backend"`
-			*bench.SpeedResult
-		}{t.Backend, r})
-	}
-	return printSpeed(cmd.OutOrStdout(), t, r)
-}
-
-func printSpeed(out io.Writer, t *target.Target, r *bench.SpeedResult) error {
-	fmt.Fprintf(out, "%s on %s: prompts of %d tokens, %d decoded\n", t.Name, t.Backend, r.Prompt, r.Tokens)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "requests\tprefill tok/s\tdecode tok/s\teach\tfirst token ms\tagain ms\tratio\t")
-	for _, row := range r.Rows {
-		fmt.Fprintf(w, "%d\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t\n", row.Lanes, row.PrefillPerSec, row.DecodePerSec, row.DecodePerLane,
-			row.FirstTokenMs, row.FirstAgainMs, row.FirstTokenRatio)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	if r.Interrupted {
-		fmt.Fprintln(out, "interrupted: these are the runs that were done")
-	}
-	return nil
 }

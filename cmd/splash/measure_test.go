@@ -60,7 +60,8 @@ func TestBenchCommands(t *testing.T) {
 			[]string{"pebble-Q8_0.gguf", "KL in nats"}},
 		"kl of backends, JSON": {[]string{"bench", "kl", "--text", prompts, "--reference", pebblePath("pebble-Q8_0.gguf") + "@oracle", "--model", pebblePath("pebble-Q8_0.gguf") + "@cpu", "--json"},
 			[]string{`"top1_agreement": 1,`}},
-		"speed": {[]string{"bench", "speed", "--lanes", "1,2", "--prompt", "16", "--tokens", "4", "--runs", "1", "--plot", plot}, []string{"prefill tok/s"}},
+		"speed": {[]string{"bench", "speed", "--lanes", "1,2", "--prompt", "16", "--tokens", "4", "--runs", "1", "--starts", "0", "--passes", "1", "--conversation", "40", "--plot", plot},
+			[]string{"prefill tok/s", "a pass: one row", "of its second turn"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, out, stderr := invoke(t, c.args...)

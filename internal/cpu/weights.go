@@ -165,9 +165,13 @@ func (b *Backend) LoadVector(w planner.Weights, t *planner.Tensor) (model.Vector
 	if err != nil {
 		return 0, err
 	}
-	v := floats(0)
+	n, cols := 0, 0
 	for i := range stored {
-		row := make([]float32, stored[i].Cols)
+		n, cols = n+stored[i].Rows*stored[i].Cols, max(cols, stored[i].Cols)
+	}
+	v, values := floats(n)[:0], make([]float32, cols)
+	for i := range stored {
+		row := values[:stored[i].Cols]
 		for r := range stored[i].Rows {
 			stored[i].DecodeRow(row, t.RowOrder.Source(r))
 			for c := range row {
