@@ -52,7 +52,7 @@ var mutantKernels = map[string]string{
 }
 
 // fewMutations are as many as are tried where not all are: a spread over every file.
-const fewMutations = 36
+const fewMutations = 30
 
 // TestMutations breaks one line of a kernel at a time, builds the kernels as a library with every memory access checked, and runs
 // the tests of their operators on it: every mutation must be noticed, and the kernels as they are must pass. Mutations whose tests
