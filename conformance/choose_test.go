@@ -131,11 +131,11 @@ func TestChooseVerifyRows(t *testing.T) {
 			}
 			m.Survival(&survival[l], confidence[l])
 		}
-		base := float64(1 + c.rng.IntN(12))
-		if err := c.c.VerifyRows(rows, confidence, limits, &m, base, 1); err != nil {
+		base, row := float64(1+c.rng.IntN(12)), float64(1+c.rng.IntN(4))/2
+		if err := c.c.VerifyRows(rows, confidence, limits, &m, base, row); err != nil {
 			t.Fatal(err)
 		}
-		oracle.VerifyRows(want, survival, limits, base, 1)
+		oracle.VerifyRows(want, survival, limits, base, row)
 		if diff := cmp.Diff(want, rows); diff != "" {
 			t.Errorf("%d lanes: %s", lanes, diff)
 		}
