@@ -41,7 +41,7 @@ func newRun() *cobra.Command {
 demonstration model answers. On a terminal its reasoning is shown before, dimmed; elsewhere the answer alone is printed.
 How fast it went is printed to standard error at the end.`,
 		Example: `  splash run "What is the capital of France?"
-  splash run --greedy --reasoning-effort none "Name a color."
+  splash run --greedy --reasoning-effort none "What is the opposite of hot?"
   splash run --model mlx-community/Qwen3.8-27B-4bit "Hello!"
   git diff | splash run --model-dir model.gguf --system "Review this change." -`,
 		Args: cobra.ExactArgs(1),
