@@ -29,9 +29,34 @@ func (b *Backend) tokensSeen(a *model.Attention) (tokens int64) {
 // CycleTraffic is the traffic of a decoding pass of a target, of so many lanes with so many rows each, after context tokens. The
 // pass is recorded from the plan alone: no weight is read and nothing is run.
 func CycleTraffic(p *planner.Plan, lanes, rows, context int) (Traffic, error) {
-	images, err := planImages(p)
+	c, err := newDryCycle(p, lanes, rows, context)
 	if err != nil {
 		return Traffic{}, err
+	}
+	defer c.backend.Close()
+	if err := c.network.Forward(&c.pass); err != nil {
+		return Traffic{}, err
+	}
+	t := c.backend.traffic
+	t.Dispatches = c.backend.commands.Len()
+	t.Loads += t.Total()
+	return t, nil
+}
+
+// A dryCycle is a decoding pass that a device without kernels records.
+type dryCycle struct {
+	backend *Backend
+	network model.Network
+	pass    model.Pass
+}
+
+func newDryCycle(p *planner.Plan, lanes, rows, context int) (*dryCycle, error) {
+	if context < 0 || context+rows > p.Layout.Context {
+		return nil, fmt.Errorf("metal: %d rows after %d tokens; the model's context is %d", rows, context, p.Layout.Context)
+	}
+	images, err := planImages(p)
+	if err != nil {
+		return nil, err
 	}
 	mapped := new(planner.Images)
 	for i := range images.Images {
@@ -39,30 +64,28 @@ func CycleTraffic(p *planner.Plan, lanes, rows, context int) (Traffic, error) {
 	}
 	b, err := New(dry(), p, mapped, Options{MaxRows: lanes * rows})
 	if err != nil {
-		return Traffic{}, err
+		return nil, err
 	}
-	defer b.Close()
-	n, err := model.New(b, p, nil, model.Options{})
+	c := &dryCycle{backend: b}
+	if c.network, err = model.New(b, p, nil, model.Options{}); err == nil {
+		err = c.seat(lanes, rows, context)
+	}
 	if err != nil {
-		return Traffic{}, err
+		b.Close()
+		return nil, err
 	}
-	if context < 0 || context+rows > p.Layout.Context {
-		return Traffic{}, fmt.Errorf("metal: %d rows after %d tokens; the model's context is %d", rows, context, p.Layout.Context)
-	}
-	pass := new(model.Pass)
+	return c, nil
+}
+
+// seat fills the pass with lanes of context tokens.
+func (c *dryCycle) seat(lanes, rows, context int) error {
 	for range lanes {
-		lane, err := b.NewLane()
+		lane, err := c.backend.NewLane()
 		if err != nil {
-			return Traffic{}, err
+			return err
 		}
-		b.lanes[lane].length = context
-		pass.Segments = append(pass.Segments, model.Segment{Lane: lane, Tokens: make([]int32, rows), Outputs: rows})
+		c.backend.lanes[lane].length = context
+		c.pass.Segments = append(c.pass.Segments, model.Segment{Lane: lane, Tokens: make([]int32, rows), Outputs: rows})
 	}
-	if err := n.Forward(pass); err != nil {
-		return Traffic{}, err
-	}
-	t := b.traffic
-	t.Dispatches = b.commands.Len()
-	t.Loads += t.Total()
-	return t, nil
+	return nil
 }
