@@ -11,17 +11,19 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"time"
 
-	"splash/bench"
 	"splash/internal/engine"
 	"splash/internal/target"
 )
@@ -53,8 +55,9 @@ type options struct {
 	rounds, threads, prompt, tokens int
 }
 
-// A turn is the tokens a second of one engine.
-type turn struct{ prefill, decode float64 }
+// A turn is the tokens a second of one engine: of the prompt, of all that was decoded, and of the token that took the median
+// time, which other work on the machine tells least on.
+type turn struct{ prefill, decode, typical float64 }
 
 // A side takes turns.
 type side interface {
@@ -74,43 +77,38 @@ func run(ctx context.Context, o *options, out io.Writer) error {
 	}
 	defer ours.close()
 	fmt.Fprintf(out, "llama.cpp: %s, %s\n", theirs.Build, theirs.System)
-	fmt.Fprintf(out, "%10s%12s%12s%12s%12s%10s%10s\n", "", "prefill", "theirs", "decode", "theirs", "prefill", "decode")
-	var prefill, decode []float64
+	fmt.Fprintf(out, "tokens a second, ours / theirs:\n%30s%30s%30s\n", "prompt", "decoded", "median token")
+	var ratios [3][]float64
 	for range o.rounds {
-		var ourTurns, theirTurns []turn
-		for _, own := range []bool{true, false, false, true} {
-			var s side = theirs
-			if own {
-				s = ours
-			}
-			t, err := s.turn(ctx)
-			if err != nil {
-				return err
-			}
-			if own {
-				ourTurns = append(ourTurns, t)
-			} else {
-				theirTurns = append(theirTurns, t)
-			}
+		a, b, err := round(ctx, ours, theirs)
+		if err != nil {
+			return err
 		}
-		a, b := mean(ourTurns), mean(theirTurns)
-		prefill, decode = append(prefill, a.prefill/b.prefill), append(decode, a.decode/b.decode)
-		fmt.Fprintf(out, "%10s%12.1f%12.1f%12.1f%12.1f%9.2fx%9.2fx\n", "tok/s", a.prefill, b.prefill, a.decode, b.decode,
-			a.prefill/b.prefill, a.decode/b.decode)
+		for i, v := range [][2]float64{{a.prefill, b.prefill}, {a.decode, b.decode}, {a.typical, b.typical}} {
+			ratios[i] = append(ratios[i], v[0]/v[1])
+			fmt.Fprintf(out, "%12.1f /%7.1f =%6.2fx", v[0], v[1], v[0]/v[1])
+		}
+		fmt.Fprintln(out)
 	}
-	fmt.Fprintf(out, "median of %d rounds: prefill %.2fx, decode %.2fx\n", o.rounds, median(prefill), median(decode))
+	fmt.Fprintf(out, "medians of %d rounds: prompt %.2fx, decoded %.2fx, median token %.2fx\n", o.rounds, median(ratios[0]), median(ratios[1]), median(ratios[2]))
 	return nil
 }
 
-// mean is that of times, not of speeds.
-func mean(turns []turn) turn {
-	var t turn
-	for _, x := range turns {
-		t.prefill += 1 / x.prefill
-		t.decode += 1 / x.decode
+// round is the means of two turns of each: ours, theirs, theirs, ours.
+func round(ctx context.Context, ours, theirs side) (a, b turn, err error) {
+	var turns [4]turn
+	for i, s := range []side{ours, theirs, theirs, ours} {
+		if turns[i], err = s.turn(ctx); err != nil {
+			return a, b, err
+		}
 	}
-	n := float64(len(turns))
-	return turn{n / t.prefill, n / t.decode}
+	return mean(turns[0], turns[3]), mean(turns[1], turns[2]), nil
+}
+
+// mean is that of times, not of speeds.
+func mean(a, b turn) turn {
+	of := func(x, y float64) float64 { return 2 / (1/x + 1/y) }
+	return turn{of(a.prefill, b.prefill), of(a.decode, b.decode), of(a.typical, b.typical)}
 }
 
 func median(x []float64) float64 {
@@ -154,27 +152,35 @@ func (p *peer) close() {
 	p.cmd.Wait()
 }
 
-func (p *peer) turn(context.Context) (t turn, err error) {
-	if t.prefill, err = p.ask("prefill", p.o.prompt); err != nil {
-		return t, err
+func (p *peer) turn(context.Context) (turn, error) {
+	prompt, err := p.ask("prefill", p.o.prompt)
+	if err != nil {
+		return turn{}, err
 	}
-	t.decode, err = p.ask("decode", p.o.tokens)
-	return t, err
+	answer, err := p.ask("decode", p.o.tokens)
+	if err != nil {
+		return turn{}, err
+	}
+	return turn{prompt.Tokens / prompt.Ms * 1000, answer.Tokens / answer.Ms * 1000, 1000 / median(answer.Each)}, nil
 }
 
-// ask returns the tokens a second of what it asks for.
-func (p *peer) ask(what string, n int) (float64, error) {
+// A timing is what one thing asked for took.
+type timing struct {
+	Ms, Tokens float64
+	Each       []float64 // milliseconds of each token
+}
+
+func (p *peer) ask(what string, n int) (t timing, err error) {
 	if _, err := fmt.Fprintln(p.in, what, n); err != nil {
-		return 0, err
+		return t, err
 	}
-	var a struct {
-		Ms     float64
-		Tokens float64
+	if err := p.answers.Decode(&t); err != nil {
+		return t, fmt.Errorf("%s: %w", what, err)
 	}
-	if err := p.answers.Decode(&a); err != nil {
-		return 0, fmt.Errorf("%s: %w", what, err)
+	if t.Ms <= 0 || t.Tokens <= 0 || what == "decode" && len(t.Each) == 0 {
+		return t, fmt.Errorf("%s: the answer is %+v", what, t)
 	}
-	return a.Tokens / a.Ms * 1000, nil
+	return t, nil
 }
 
 // ours is this engine.
@@ -201,14 +207,36 @@ func (s *ours) close() {
 
 func (s *ours) turn(ctx context.Context) (turn, error) {
 	s.seed++
-	r, err := bench.Speed(ctx, s.e, bench.SpeedOptions{
-		Prompt: s.o.prompt, Tokens: s.o.tokens + 1, Lanes: []int{1}, Runs: 1, Vocab: s.t.Tokenizer.Size(), Seed: uint64(s.seed),
-	})
+	random, vocab := rand.New(rand.NewPCG(1, uint64(s.seed))), int32(s.t.Tokenizer.Size())
+	prompt := make([]int32, s.o.prompt)
+	for i := range prompt {
+		prompt[i] = random.Int32N(vocab)
+	}
+	stream, err := s.e.Submit(ctx, engine.Request{Prompt: prompt, MaxTokens: s.o.tokens + 1})
 	if err != nil {
 		return turn{}, err
 	}
-	if len(r.Rows) == 0 {
-		return turn{}, context.Cause(ctx)
+	var each []float64
+	var tokens []int32
+	before := time.Time{}
+	for more := true; more; {
+		tokens, more = stream.Next(tokens[:0])
+		now := time.Now()
+		if len(tokens) > 0 && !before.IsZero() {
+			each = append(each, now.Sub(before).Seconds()/float64(len(tokens)))
+		}
+		before = now
 	}
-	return turn{r.Rows[0].PrefillPerSec, r.Rows[0].DecodePerSec}, nil
+	if _, err := stream.End(); err != nil {
+		return turn{}, err
+	}
+	if len(each) == 0 {
+		return turn{}, errors.New("no token was decoded")
+	}
+	m := stream.Timing()
+	return turn{
+		prefill: float64(s.o.prompt) / m.First.Sub(m.Started).Seconds(),
+		decode:  float64(s.o.tokens) / m.Ended.Sub(m.First).Seconds(),
+		typical: 1 / median(each),
+	}, nil
 }

@@ -6,8 +6,8 @@ import (
 )
 
 func TestMean(t *testing.T) {
-	got := mean([]turn{{prefill: 100, decode: 10}, {prefill: 300, decode: 10}})
-	if math.Abs(got.prefill-150) > 1e-9 || math.Abs(got.decode-10) > 1e-9 {
+	got := mean(turn{100, 10, 1}, turn{300, 10, 1})
+	if math.Abs(got.prefill-150) > 1e-9 || math.Abs(got.decode-10) > 1e-9 || math.Abs(got.typical-1) > 1e-9 {
 		t.Errorf("100 and 300 tokens a second come to %v", got)
 	}
 }

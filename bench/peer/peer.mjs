@@ -21,17 +21,20 @@ async function prefill(n) {
     return {ms: performance.now() - began, tokens: n};
 }
 
-// decode times the tokens after the first. The likeliest token is taken, end of text or not.
+// decode times the tokens after the first, one by one. The likeliest token is taken, end of text or not.
 async function decode(n) {
-    let began, tokens = -1, last = 77;
-    while (tokens < n) {
+    const each = [];
+    let before, last = 77;
+    while (each.length < n) {
         for await (const token of sequence.evaluate([last], {temperature: 0, yieldEogToken: true})) {
+            const now = performance.now();
+            if (before !== undefined) each.push(now - before);
+            before = now;
             last = token;
-            began ??= performance.now();
-            if (++tokens === n) break;
+            if (each.length === n) break;
         }
     }
-    return {ms: performance.now() - began, tokens};
+    return {ms: each.reduce((a, b) => a + b), tokens: n, each};
 }
 
 answer({build: `${llama.llamaCppRelease.repo} ${llama.llamaCppRelease.release}`, system: llama.systemInfo.trim()});
