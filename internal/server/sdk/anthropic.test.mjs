@@ -160,7 +160,7 @@ test('errors', async () => {
   await is('forbidden', client.messages.create(ask, { headers: { origin: 'https://other.example' } }), Anthropic.PermissionDeniedError, 403, 'permission_error')
   await is('prompt', client.messages.create({ ...ask, messages: [{ role: 'user', content: 'cat '.repeat(6000) }] }), Anthropic.BadRequestError, 400, 'invalid_request_error')
   await is('size', small.messages.create({ ...ask, system: 'x'.repeat(5000) }), Anthropic.APIError, 413, 'request_too_large')
-  await is('deadline', client.messages.create({ ...ask, timeout: 0.001 }), Anthropic.InternalServerError, 504, 'timeout_error')
+  await is('deadline', client.messages.create({ ...ask, messages: [{ role: 'user', content: 'cat '.repeat(2500) }], timeout: 0.005 }), Anthropic.InternalServerError, 504, 'timeout_error')
 
   const { error, release } = await overload(() => small.messages.create({ ...ask, max_tokens: 1 }))
   await is('overload', Promise.reject(error), Anthropic.InternalServerError, 503, 'overloaded_error')

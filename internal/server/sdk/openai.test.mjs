@@ -234,7 +234,7 @@ test('errors', async (t) => {
   await is('size', small.completions.create({ model, prompt: 'x'.repeat(5000) }), OpenAI.APIError, 413, 'request_too_large')
   await is('media type', client.post('/chat/completions', { body: 'x', headers: { 'content-type': 'text/plain' } }), OpenAI.APIError, 415, 'invalid_request_error')
   await is('method', client.patch('/models', { body: {} }), OpenAI.InternalServerError, 501, 'not_implemented')
-  await is('deadline', client.chat.completions.create({ ...ask, timeout: 0.001 }), OpenAI.InternalServerError, 504, 'request_timeout')
+  await is('deadline', client.chat.completions.create({ ...ask, messages: [{ role: 'user', content: 'cat '.repeat(2500) }], timeout: 0.005 }), OpenAI.InternalServerError, 504, 'request_timeout')
 
   const { error, release } = await overload(() => small.completions.create({ model, prompt: 'x', max_tokens: 1 }))
   await is('overload', Promise.reject(error), OpenAI.InternalServerError, 503, 'frontend_overloaded')
