@@ -131,11 +131,11 @@ var unpackers512 = map[dequant.Type]*tileUnpacker{
 	dequant.Q6_K:          {unpackQ6K512, 8, 210, 32, fusedQ6K512, pipedQ6K512r8},
 	dequant.Q8_0:          {unpackQ8512, 2, 68, 128, fusedQ8512, pipedQ8512r8},
 	dequant.Q4_0:          {unpackQ40512, 1, 18, 8, fusedQ40512, pipedQ40512r8},
-	dequant.IQ4NL:         {unpackIQ4NL512, 1, 18, 128, nil, nil},
+	dequant.IQ4NL:         {unpackIQ4NL512, 1, 18, 128, fusedIQ4NL512, pipedIQ4NL512r8},
 	dequant.IQ4XS:         {unpackIQ4XS512, 8, 136, 128, fusedIQ4XS512, pipedIQ4XS512r8},
-	dequant.MXFP4:         {unpackMXFP4512, 1, 17, 128, nil, nil},
+	dequant.MXFP4:         {unpackMXFP4512, 1, 17, 128, fusedMXFP4512, pipedMXFP4512r8},
 	dequant.NVFP4:         {unpackNVFP4512, 2, 36, 128, nil, nil},
-	dequant.Affine(4, 64): {unpackAffine4512, 2, 36, 0, nil, nil},
+	dequant.Affine(4, 64): {unpackAffine4512, 2, 36, 0, fusedAffine4512, pipedAffine4512r8},
 }
 
 // form512 is a format's form in tiles of unsigned codes.

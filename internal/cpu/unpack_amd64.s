@@ -16981,6 +16981,463 @@ DATA codebook2<>+14(SB)/1, $0xd9
 DATA codebook2<>+15(SB)/1, $0xf1
 GLOBL codebook2<>(SB), RODATA|NOPTR, $16
 
+// func fusedIQ4NL512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, MMX+
+TEXT ·fusedIQ4NL512(SB), $0-88
+	MOVQ            scales+8(FP), AX
+	MOVQ            src+24(FP), CX
+	MOVQ            stride+32(FP), DX
+	LEAQ            (DX)(DX*2), BX
+	LEAQ            (CX)(DX*4), SI
+	LEAQ            (SI)(DX*4), DI
+	LEAQ            (DI)(DX*4), R8
+	MOVQ            blocks+40(FP), R9
+	MOVQ            ahead+48(FP), R10
+	MOVQ            x+56(FP), R11
+	MOVQ            dx+64(FP), R12
+	MOVQ            biases+80(FP), R13
+	MOVQ            acc+0(FP), R14
+	VMOVUPS         (R14), Z0
+	VBROADCASTI32X4 codebook2<>+0(SB), Z1
+	MOVL            $0x0f0f0f0f, R14
+	VPBROADCASTD    R14, Z2
+
+block:
+	VPXORD           Z3, Z3, Z3
+	VPXORD           Z4, Z4, Z4
+	VPINSRW          $0x00, (CX), X3, X3
+	VPINSRW          $0x00, (DI), X4, X4
+	VPINSRW          $0x01, (CX)(DX*1), X3, X3
+	VPINSRW          $0x01, (DI)(DX*1), X4, X4
+	VPINSRW          $0x02, (CX)(DX*2), X3, X3
+	VPINSRW          $0x02, (DI)(DX*2), X4, X4
+	VPINSRW          $0x03, (CX)(BX*1), X3, X3
+	VPINSRW          $0x03, (DI)(BX*1), X4, X4
+	VPINSRW          $0x04, (SI), X3, X3
+	VPINSRW          $0x04, (R8), X4, X4
+	VPINSRW          $0x05, (SI)(DX*1), X3, X3
+	VPINSRW          $0x05, (R8)(DX*1), X4, X4
+	VPINSRW          $0x06, (SI)(DX*2), X3, X3
+	VPINSRW          $0x06, (R8)(DX*2), X4, X4
+	VPINSRW          $0x07, (SI)(BX*1), X3, X3
+	VPINSRW          $0x07, (R8)(BX*1), X4, X4
+	VINSERTI32X4     $0x01, X4, Y3, Y3
+	VCVTPH2PS        Y3, Z5
+	VMOVUPS          Z5, (AX)
+	VBROADCASTI32X4  2(CX), Z5
+	VINSERTI32X4     $0x01, 2(SI), Z5, Z5
+	VINSERTI32X4     $0x02, 2(DI), Z5, Z5
+	VINSERTI32X4     $0x03, 2(R8), Z5, Z5
+	VBROADCASTI32X4  2(CX)(DX*1), Z6
+	VINSERTI32X4     $0x01, 2(SI)(DX*1), Z6, Z6
+	VINSERTI32X4     $0x02, 2(DI)(DX*1), Z6, Z6
+	VINSERTI32X4     $0x03, 2(R8)(DX*1), Z6, Z6
+	VBROADCASTI32X4  2(CX)(DX*2), Z7
+	VINSERTI32X4     $0x01, 2(SI)(DX*2), Z7, Z7
+	VINSERTI32X4     $0x02, 2(DI)(DX*2), Z7, Z7
+	VINSERTI32X4     $0x03, 2(R8)(DX*2), Z7, Z7
+	VBROADCASTI32X4  2(CX)(BX*1), Z8
+	VINSERTI32X4     $0x01, 2(SI)(BX*1), Z8, Z8
+	VINSERTI32X4     $0x02, 2(DI)(BX*1), Z8, Z8
+	VINSERTI32X4     $0x03, 2(R8)(BX*1), Z8, Z8
+	VPUNPCKLDQ       Z6, Z5, Z9
+	VPUNPCKHDQ       Z6, Z5, Z5
+	VPUNPCKLDQ       Z8, Z7, Z6
+	VPUNPCKHDQ       Z8, Z7, Z7
+	VPUNPCKLQDQ      Z6, Z9, Z8
+	VPUNPCKHQDQ      Z6, Z9, Z6
+	VPUNPCKLQDQ      Z7, Z5, Z9
+	VPUNPCKHQDQ      Z7, Z5, Z5
+	VPANDD           Z2, Z8, Z7
+	VPSHUFB          Z7, Z1, Z7
+	VPBROADCASTD     (R13), Z10
+	VPDPBUSD.BCST    (R11), Z7, Z10
+	PREFETCHT1       (R10)
+	VPSRLD           $0x04, Z8, Z7
+	VPANDD           Z2, Z7, Z7
+	VPSHUFB          Z7, Z1, Z7
+	VPDPBUSD.BCST    16(R11), Z7, Z10
+	PREFETCHT1       64(R10)
+	VPANDD           Z2, Z6, Z7
+	VPSHUFB          Z7, Z1, Z7
+	VPDPBUSD.BCST    4(R11), Z7, Z10
+	VPSRLD           $0x04, Z6, Z6
+	VPANDD           Z2, Z6, Z6
+	VPSHUFB          Z6, Z1, Z6
+	VPDPBUSD.BCST    20(R11), Z6, Z10
+	PREFETCHT1       128(R10)
+	VPANDD           Z2, Z9, Z6
+	VPSHUFB          Z6, Z1, Z6
+	VPDPBUSD.BCST    8(R11), Z6, Z10
+	PREFETCHT1       192(R10)
+	VPSRLD           $0x04, Z9, Z6
+	VPANDD           Z2, Z6, Z6
+	VPSHUFB          Z6, Z1, Z6
+	VPDPBUSD.BCST    24(R11), Z6, Z10
+	VPANDD           Z2, Z5, Z6
+	VPSHUFB          Z6, Z1, Z6
+	VPDPBUSD.BCST    12(R11), Z6, Z10
+	PREFETCHT1       256(R10)
+	VPSRLD           $0x04, Z5, Z5
+	VPANDD           Z2, Z5, Z5
+	VPSHUFB          Z5, Z1, Z5
+	VPDPBUSD.BCST    28(R11), Z5, Z10
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           (AX), Z10, Z5
+	VFMADD231PS.BCST (R12), Z5, Z0
+	ADDQ             $0x00000012, CX
+	ADDQ             $0x00000012, SI
+	ADDQ             $0x00000012, DI
+	ADDQ             $0x00000012, R8
+	ADDQ             $0x00000120, R10
+	ADDQ             $0x00000020, R11
+	ADDQ             $0x00000004, R12
+	ADDQ             $0x00000004, R13
+	DECQ             R9
+	JNZ              block
+	MOVQ             acc+0(FP), AX
+	VMOVUPS          Z0, (AX)
+	VZEROUPPER
+	RET
+
+// func pipedIQ4NL512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, MMX+
+TEXT ·pipedIQ4NL512r8(SB), $8-80
+	MOVQ            buffers+8(FP), AX
+	LEAQ            640(AX), CX
+	MOVQ            src+16(FP), DX
+	MOVQ            stride+24(FP), BX
+	LEAQ            (BX)(BX*2), SI
+	LEAQ            (DX)(BX*4), DI
+	LEAQ            (DI)(BX*4), R8
+	LEAQ            (R8)(BX*4), R9
+	MOVQ            BX, R10
+	SHLQ            $0x04, R10
+	ADDQ            DX, R10
+	MOVQ            acc+0(FP), R11
+	VBROADCASTI32X4 codebook2<>+0(SB), Z0
+	MOVL            $0x0f0f0f0f, R12
+	VPBROADCASTD    R12, Z1
+	VPXORD          Z2, Z2, Z2
+	VPXORD          Z3, Z3, Z3
+	VPINSRW         $0x00, (DX), X2, X2
+	VPINSRW         $0x00, (R8), X3, X3
+	VPINSRW         $0x01, (DX)(BX*1), X2, X2
+	VPINSRW         $0x01, (R8)(BX*1), X3, X3
+	VPINSRW         $0x02, (DX)(BX*2), X2, X2
+	VPINSRW         $0x02, (R8)(BX*2), X3, X3
+	VPINSRW         $0x03, (DX)(SI*1), X2, X2
+	VPINSRW         $0x03, (R8)(SI*1), X3, X3
+	VPINSRW         $0x04, (DI), X2, X2
+	VPINSRW         $0x04, (R9), X3, X3
+	VPINSRW         $0x05, (DI)(BX*1), X2, X2
+	VPINSRW         $0x05, (R9)(BX*1), X3, X3
+	VPINSRW         $0x06, (DI)(BX*2), X2, X2
+	VPINSRW         $0x06, (R9)(BX*2), X3, X3
+	VPINSRW         $0x07, (DI)(SI*1), X2, X2
+	VPINSRW         $0x07, (R9)(SI*1), X3, X3
+	VINSERTI32X4    $0x01, X3, Y2, Y2
+	VCVTPH2PS       Y2, Z2
+	VMOVUPS         Z2, 512(AX)
+	VBROADCASTI32X4 2(DX), Z2
+	VINSERTI32X4    $0x01, 2(DI), Z2, Z2
+	VINSERTI32X4    $0x02, 2(R8), Z2, Z2
+	VINSERTI32X4    $0x03, 2(R9), Z2, Z2
+	VBROADCASTI32X4 2(DX)(BX*1), Z3
+	VINSERTI32X4    $0x01, 2(DI)(BX*1), Z3, Z3
+	VINSERTI32X4    $0x02, 2(R8)(BX*1), Z3, Z3
+	VINSERTI32X4    $0x03, 2(R9)(BX*1), Z3, Z3
+	VBROADCASTI32X4 2(DX)(BX*2), Z6
+	VINSERTI32X4    $0x01, 2(DI)(BX*2), Z6, Z6
+	VINSERTI32X4    $0x02, 2(R8)(BX*2), Z6, Z6
+	VINSERTI32X4    $0x03, 2(R9)(BX*2), Z6, Z6
+	VBROADCASTI32X4 2(DX)(SI*1), Z7
+	VINSERTI32X4    $0x01, 2(DI)(SI*1), Z7, Z7
+	VINSERTI32X4    $0x02, 2(R8)(SI*1), Z7, Z7
+	VINSERTI32X4    $0x03, 2(R9)(SI*1), Z7, Z7
+	VPUNPCKLDQ      Z3, Z2, Z8
+	VPUNPCKHDQ      Z3, Z2, Z2
+	VPUNPCKLDQ      Z7, Z6, Z3
+	VPUNPCKHDQ      Z7, Z6, Z6
+	VPUNPCKLQDQ     Z3, Z8, Z7
+	VPUNPCKHQDQ     Z3, Z8, Z3
+	VPUNPCKLQDQ     Z6, Z2, Z8
+	VPUNPCKHQDQ     Z6, Z2, Z2
+	VPANDD          Z1, Z7, Z6
+	VPSHUFB         Z6, Z0, Z6
+	VMOVDQU32       Z6, (AX)
+	PREFETCHT0      (R10)
+	VPSRLD          $0x04, Z7, Z6
+	VPANDD          Z1, Z6, Z6
+	VPSHUFB         Z6, Z0, Z6
+	VMOVDQU32       Z6, 256(AX)
+	PREFETCHT0      64(R10)
+	VPANDD          Z1, Z3, Z6
+	VPSHUFB         Z6, Z0, Z6
+	VMOVDQU32       Z6, 64(AX)
+	VPSRLD          $0x04, Z3, Z3
+	VPANDD          Z1, Z3, Z3
+	VPSHUFB         Z3, Z0, Z3
+	VMOVDQU32       Z3, 320(AX)
+	PREFETCHT0      128(R10)
+	VPANDD          Z1, Z8, Z3
+	VPSHUFB         Z3, Z0, Z3
+	VMOVDQU32       Z3, 128(AX)
+	PREFETCHT0      192(R10)
+	VPSRLD          $0x04, Z8, Z3
+	VPANDD          Z1, Z3, Z3
+	VPSHUFB         Z3, Z0, Z3
+	VMOVDQU32       Z3, 384(AX)
+	VPANDD          Z1, Z2, Z3
+	VPSHUFB         Z3, Z0, Z3
+	VMOVDQU32       Z3, 192(AX)
+	PREFETCHT0      256(R10)
+	VPSRLD          $0x04, Z2, Z2
+	VPANDD          Z1, Z2, Z2
+	VPSHUFB         Z2, Z0, Z2
+	VMOVDQU32       Z2, 448(AX)
+
+tile:
+	MOVQ x+48(FP), R12
+	MOVQ dx+56(FP), R13
+	MOVQ biases+72(FP), R14
+	MOVQ blocks+40(FP), R15
+	MOVQ R15, (SP)
+
+block:
+	XCHGQ  AX, CX
+	MOVQ   $0x00000012, R15
+	CMPQ   (SP), $0x01
+	JNE    step
+	IMUL3Q $0x0f, BX, R15
+	ADDQ   $0x12, R15
+	CMPQ   tiles+32(FP), $0x01
+	JNE    step
+	XORQ   R15, R15
+
+step:
+	ADDQ             R15, DX
+	ADDQ             R15, DI
+	ADDQ             R15, R8
+	ADDQ             R15, R9
+	ADDQ             $0x00000120, R10
+	VPXORD           Z4, Z4, Z4
+	VPXORD           Z5, Z5, Z5
+	VPINSRW          $0x00, (DX), X4, X4
+	VPINSRW          $0x00, (R8), X5, X5
+	VPINSRW          $0x01, (DX)(BX*1), X4, X4
+	VPINSRW          $0x01, (R8)(BX*1), X5, X5
+	VPINSRW          $0x02, (DX)(BX*2), X4, X4
+	VPINSRW          $0x02, (R8)(BX*2), X5, X5
+	VPINSRW          $0x03, (DX)(SI*1), X4, X4
+	VPINSRW          $0x03, (R8)(SI*1), X5, X5
+	VPINSRW          $0x04, (DI), X4, X4
+	VPINSRW          $0x04, (R9), X5, X5
+	VPINSRW          $0x05, (DI)(BX*1), X4, X4
+	VPINSRW          $0x05, (R9)(BX*1), X5, X5
+	VPINSRW          $0x06, (DI)(BX*2), X4, X4
+	VPINSRW          $0x06, (R9)(BX*2), X5, X5
+	VPINSRW          $0x07, (DI)(SI*1), X4, X4
+	VPINSRW          $0x07, (R9)(SI*1), X5, X5
+	VINSERTI32X4     $0x01, X5, Y4, Y4
+	VCVTPH2PS        Y4, Z2
+	VMOVUPS          Z2, 512(AX)
+	VBROADCASTI32X4  2(DX), Z2
+	VINSERTI32X4     $0x01, 2(DI), Z2, Z2
+	VINSERTI32X4     $0x02, 2(R8), Z2, Z2
+	VINSERTI32X4     $0x03, 2(R9), Z2, Z2
+	VBROADCASTI32X4  2(DX)(BX*1), Z3
+	VINSERTI32X4     $0x01, 2(DI)(BX*1), Z3, Z3
+	VINSERTI32X4     $0x02, 2(R8)(BX*1), Z3, Z3
+	VINSERTI32X4     $0x03, 2(R9)(BX*1), Z3, Z3
+	VBROADCASTI32X4  2(DX)(BX*2), Z6
+	VINSERTI32X4     $0x01, 2(DI)(BX*2), Z6, Z6
+	VINSERTI32X4     $0x02, 2(R8)(BX*2), Z6, Z6
+	VINSERTI32X4     $0x03, 2(R9)(BX*2), Z6, Z6
+	VBROADCASTI32X4  2(DX)(SI*1), Z7
+	VINSERTI32X4     $0x01, 2(DI)(SI*1), Z7, Z7
+	VINSERTI32X4     $0x02, 2(R8)(SI*1), Z7, Z7
+	VINSERTI32X4     $0x03, 2(R9)(SI*1), Z7, Z7
+	VPUNPCKLDQ       Z3, Z2, Z8
+	VPUNPCKHDQ       Z3, Z2, Z2
+	VPUNPCKLDQ       Z7, Z6, Z3
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLQDQ      Z3, Z8, Z7
+	VPUNPCKHQDQ      Z3, Z8, Z3
+	VPUNPCKLQDQ      Z6, Z2, Z8
+	VPUNPCKHQDQ      Z6, Z2, Z2
+	VPANDD           Z1, Z7, Z6
+	VPSHUFB          Z6, Z0, Z6
+	VMOVDQU32        Z6, (AX)
+	PREFETCHT0       (R10)
+	VPBROADCASTD     (R14), Z6
+	VPBROADCASTD     4(R14), Z9
+	VPBROADCASTD     8(R14), Z10
+	VPBROADCASTD     12(R14), Z11
+	VMOVDQU32        (CX), Z12
+	VPDPBUSD.BCST    (R12), Z12, Z6
+	VPDPBUSD.BCST    4(R12), Z12, Z9
+	VPDPBUSD.BCST    8(R12), Z12, Z10
+	VPDPBUSD.BCST    12(R12), Z12, Z11
+	VMOVDQU32        64(CX), Z12
+	VPDPBUSD.BCST    32(R12), Z12, Z6
+	VPDPBUSD.BCST    36(R12), Z12, Z9
+	VPDPBUSD.BCST    40(R12), Z12, Z10
+	VPDPBUSD.BCST    44(R12), Z12, Z11
+	VMOVDQU32        128(CX), Z12
+	VPDPBUSD.BCST    64(R12), Z12, Z6
+	VPSRLD           $0x04, Z7, Z7
+	VPANDD           Z1, Z7, Z7
+	VPSHUFB          Z7, Z0, Z7
+	VMOVDQU32        Z7, 256(AX)
+	PREFETCHT0       64(R10)
+	VPDPBUSD.BCST    68(R12), Z12, Z9
+	VPDPBUSD.BCST    72(R12), Z12, Z10
+	VPDPBUSD.BCST    76(R12), Z12, Z11
+	VMOVDQU32        192(CX), Z7
+	VPDPBUSD.BCST    96(R12), Z7, Z6
+	VPDPBUSD.BCST    100(R12), Z7, Z9
+	VPDPBUSD.BCST    104(R12), Z7, Z10
+	VPDPBUSD.BCST    108(R12), Z7, Z11
+	VMOVDQU32        256(CX), Z7
+	VPDPBUSD.BCST    128(R12), Z7, Z6
+	VPDPBUSD.BCST    132(R12), Z7, Z9
+	VPDPBUSD.BCST    136(R12), Z7, Z10
+	VPDPBUSD.BCST    140(R12), Z7, Z11
+	VMOVDQU32        320(CX), Z7
+	VPDPBUSD.BCST    160(R12), Z7, Z6
+	VPDPBUSD.BCST    164(R12), Z7, Z9
+	VPANDD           Z1, Z3, Z12
+	VPSHUFB          Z12, Z0, Z12
+	VMOVDQU32        Z12, 64(AX)
+	VPDPBUSD.BCST    168(R12), Z7, Z10
+	VPDPBUSD.BCST    172(R12), Z7, Z11
+	VMOVDQU32        384(CX), Z7
+	VPDPBUSD.BCST    192(R12), Z7, Z6
+	VPDPBUSD.BCST    196(R12), Z7, Z9
+	VPDPBUSD.BCST    200(R12), Z7, Z10
+	VPDPBUSD.BCST    204(R12), Z7, Z11
+	VMOVDQU32        448(CX), Z7
+	VPDPBUSD.BCST    224(R12), Z7, Z6
+	VPDPBUSD.BCST    228(R12), Z7, Z9
+	VPDPBUSD.BCST    232(R12), Z7, Z10
+	VPDPBUSD.BCST    236(R12), Z7, Z11
+	VCVTDQ2PS        Z6, Z6
+	VMULPS           512(CX), Z6, Z6
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           512(CX), Z9, Z9
+	VPSRLD           $0x04, Z3, Z3
+	VPANDD           Z1, Z3, Z3
+	VPSHUFB          Z3, Z0, Z3
+	VMOVDQU32        Z3, 320(AX)
+	PREFETCHT0       128(R10)
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           512(CX), Z10, Z10
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           512(CX), Z11, Z11
+	VMOVUPS          (R11), Z3
+	VFMADD231PS.BCST (R13), Z6, Z3
+	VMOVUPS          Z3, (R11)
+	VMOVUPS          64(R11), Z3
+	VFMADD231PS.BCST 4(R13), Z9, Z3
+	VMOVUPS          Z3, 64(R11)
+	VMOVUPS          128(R11), Z3
+	VFMADD231PS.BCST 8(R13), Z10, Z3
+	VMOVUPS          Z3, 128(R11)
+	VMOVUPS          192(R11), Z3
+	VFMADD231PS.BCST 12(R13), Z11, Z3
+	VMOVUPS          Z3, 192(R11)
+	VPANDD           Z1, Z8, Z3
+	VPSHUFB          Z3, Z0, Z3
+	VMOVDQU32        Z3, 128(AX)
+	PREFETCHT0       192(R10)
+	VPBROADCASTD     16(R14), Z3
+	VPBROADCASTD     20(R14), Z6
+	VPBROADCASTD     24(R14), Z7
+	VPBROADCASTD     28(R14), Z9
+	VMOVDQU32        (CX), Z10
+	VPDPBUSD.BCST    16(R12), Z10, Z3
+	VPDPBUSD.BCST    20(R12), Z10, Z6
+	VPDPBUSD.BCST    24(R12), Z10, Z7
+	VPDPBUSD.BCST    28(R12), Z10, Z9
+	VMOVDQU32        64(CX), Z10
+	VPDPBUSD.BCST    48(R12), Z10, Z3
+	VPDPBUSD.BCST    52(R12), Z10, Z6
+	VPDPBUSD.BCST    56(R12), Z10, Z7
+	VPDPBUSD.BCST    60(R12), Z10, Z9
+	VMOVDQU32        128(CX), Z10
+	VPDPBUSD.BCST    80(R12), Z10, Z3
+	VPSRLD           $0x04, Z8, Z8
+	VPANDD           Z1, Z8, Z8
+	VPSHUFB          Z8, Z0, Z8
+	VMOVDQU32        Z8, 384(AX)
+	VPDPBUSD.BCST    84(R12), Z10, Z6
+	VPDPBUSD.BCST    88(R12), Z10, Z7
+	VPDPBUSD.BCST    92(R12), Z10, Z9
+	VMOVDQU32        192(CX), Z8
+	VPDPBUSD.BCST    112(R12), Z8, Z3
+	VPDPBUSD.BCST    116(R12), Z8, Z6
+	VPDPBUSD.BCST    120(R12), Z8, Z7
+	VPDPBUSD.BCST    124(R12), Z8, Z9
+	VMOVDQU32        256(CX), Z8
+	VPDPBUSD.BCST    144(R12), Z8, Z3
+	VPDPBUSD.BCST    148(R12), Z8, Z6
+	VPDPBUSD.BCST    152(R12), Z8, Z7
+	VPDPBUSD.BCST    156(R12), Z8, Z9
+	VMOVDQU32        320(CX), Z8
+	VPDPBUSD.BCST    176(R12), Z8, Z3
+	VPDPBUSD.BCST    180(R12), Z8, Z6
+	VPANDD           Z1, Z2, Z10
+	VPSHUFB          Z10, Z0, Z10
+	VMOVDQU32        Z10, 192(AX)
+	PREFETCHT0       256(R10)
+	VPDPBUSD.BCST    184(R12), Z8, Z7
+	VPDPBUSD.BCST    188(R12), Z8, Z9
+	VMOVDQU32        384(CX), Z8
+	VPDPBUSD.BCST    208(R12), Z8, Z3
+	VPDPBUSD.BCST    212(R12), Z8, Z6
+	VPDPBUSD.BCST    216(R12), Z8, Z7
+	VPDPBUSD.BCST    220(R12), Z8, Z9
+	VMOVDQU32        448(CX), Z8
+	VPDPBUSD.BCST    240(R12), Z8, Z3
+	VPDPBUSD.BCST    244(R12), Z8, Z6
+	VPDPBUSD.BCST    248(R12), Z8, Z7
+	VPDPBUSD.BCST    252(R12), Z8, Z9
+	VCVTDQ2PS        Z3, Z3
+	VMULPS           512(CX), Z3, Z3
+	VCVTDQ2PS        Z6, Z6
+	VMULPS           512(CX), Z6, Z6
+	VPSRLD           $0x04, Z2, Z2
+	VPANDD           Z1, Z2, Z2
+	VPSHUFB          Z2, Z0, Z2
+	VMOVDQU32        Z2, 448(AX)
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           512(CX), Z7, Z7
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           512(CX), Z9, Z9
+	VMOVUPS          256(R11), Z2
+	VFMADD231PS.BCST 16(R13), Z3, Z2
+	VMOVUPS          Z2, 256(R11)
+	VMOVUPS          320(R11), Z2
+	VFMADD231PS.BCST 20(R13), Z6, Z2
+	VMOVUPS          Z2, 320(R11)
+	VMOVUPS          384(R11), Z2
+	VFMADD231PS.BCST 24(R13), Z7, Z2
+	VMOVUPS          Z2, 384(R11)
+	VMOVUPS          448(R11), Z2
+	VFMADD231PS.BCST 28(R13), Z9, Z2
+	VMOVUPS          Z2, 448(R11)
+	ADDQ             $0x00000100, R12
+	ADDQ             $0x00000020, R13
+	ADDQ             $0x00000020, R14
+	DECQ             (SP)
+	JNZ              block
+	ADDQ             $0x00000200, R11
+	DECQ             tiles+32(FP)
+	JNZ              tile
+	VZEROUPPER
+	RET
+
 // func unpackMXFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpackMXFP4512(SB), $0-56
@@ -17115,6 +17572,490 @@ DATA codebook1<>+13(SB)/1, $0x7a
 DATA codebook1<>+14(SB)/1, $0x78
 DATA codebook1<>+15(SB)/1, $0x74
 GLOBL codebook1<>(SB), RODATA|NOPTR, $16
+
+// func fusedMXFP4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, MMX+
+TEXT ·fusedMXFP4512(SB), $0-88
+	MOVQ            scales+8(FP), AX
+	MOVQ            src+24(FP), CX
+	MOVQ            stride+32(FP), DX
+	LEAQ            (DX)(DX*2), BX
+	LEAQ            (CX)(DX*4), SI
+	LEAQ            (SI)(DX*4), DI
+	LEAQ            (DI)(DX*4), R8
+	MOVQ            blocks+40(FP), R9
+	MOVQ            ahead+48(FP), R10
+	MOVQ            x+56(FP), R11
+	MOVQ            dx+64(FP), R12
+	MOVQ            biases+80(FP), R13
+	MOVQ            acc+0(FP), R14
+	VMOVUPS         (R14), Z0
+	VBROADCASTI32X4 codebook1<>+0(SB), Z1
+	MOVL            $0x0f0f0f0f, R14
+	VPBROADCASTD    R14, Z2
+
+block:
+	VPXORD           X3, X3, X3
+	VPINSRB          $0x00, (CX), X3, X3
+	VPINSRB          $0x01, (CX)(DX*1), X3, X3
+	VPINSRB          $0x02, (CX)(DX*2), X3, X3
+	VPINSRB          $0x03, (CX)(BX*1), X3, X3
+	VPINSRB          $0x04, (SI), X3, X3
+	VPINSRB          $0x05, (SI)(DX*1), X3, X3
+	VPINSRB          $0x06, (SI)(DX*2), X3, X3
+	VPINSRB          $0x07, (SI)(BX*1), X3, X3
+	VPINSRB          $0x08, (DI), X3, X3
+	VPINSRB          $0x09, (DI)(DX*1), X3, X3
+	VPINSRB          $0x0a, (DI)(DX*2), X3, X3
+	VPINSRB          $0x0b, (DI)(BX*1), X3, X3
+	VPINSRB          $0x0c, (R8), X3, X3
+	VPINSRB          $0x0d, (R8)(DX*1), X3, X3
+	VPINSRB          $0x0e, (R8)(DX*2), X3, X3
+	VPINSRB          $0x0f, (R8)(BX*1), X3, X3
+	VPMOVZXBD        X3, Z4
+	MOVL             $0x00000001, R14
+	VPBROADCASTD     R14, Z6
+	MOVL             $0x00000002, R14
+	VPBROADCASTD     R14, Z7
+	MOVL             $0x00200000, R14
+	VPBROADCASTD     R14, Z5
+	VPSLLVD          Z4, Z5, Z5
+	VPCMPUD          $0x01, Z7, Z4, K1
+	VPSUBD           Z6, Z4, Z4
+	VPSLLD           $0x17, Z4, Z4
+	VMOVDQA32        Z5, K1, Z4
+	VMOVUPS          Z4, (AX)
+	VBROADCASTI32X4  1(CX), Z4
+	VINSERTI32X4     $0x01, 1(SI), Z4, Z4
+	VINSERTI32X4     $0x02, 1(DI), Z4, Z4
+	VINSERTI32X4     $0x03, 1(R8), Z4, Z4
+	VBROADCASTI32X4  1(CX)(DX*1), Z5
+	VINSERTI32X4     $0x01, 1(SI)(DX*1), Z5, Z5
+	VINSERTI32X4     $0x02, 1(DI)(DX*1), Z5, Z5
+	VINSERTI32X4     $0x03, 1(R8)(DX*1), Z5, Z5
+	VBROADCASTI32X4  1(CX)(DX*2), Z6
+	VINSERTI32X4     $0x01, 1(SI)(DX*2), Z6, Z6
+	VINSERTI32X4     $0x02, 1(DI)(DX*2), Z6, Z6
+	VINSERTI32X4     $0x03, 1(R8)(DX*2), Z6, Z6
+	VBROADCASTI32X4  1(CX)(BX*1), Z7
+	VINSERTI32X4     $0x01, 1(SI)(BX*1), Z7, Z7
+	VINSERTI32X4     $0x02, 1(DI)(BX*1), Z7, Z7
+	VINSERTI32X4     $0x03, 1(R8)(BX*1), Z7, Z7
+	VPUNPCKLDQ       Z5, Z4, Z8
+	VPUNPCKHDQ       Z5, Z4, Z4
+	VPUNPCKLDQ       Z7, Z6, Z5
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLQDQ      Z5, Z8, Z7
+	VPUNPCKHQDQ      Z5, Z8, Z5
+	VPUNPCKLQDQ      Z6, Z4, Z8
+	VPUNPCKHQDQ      Z6, Z4, Z4
+	VPANDD           Z2, Z7, Z6
+	VPSHUFB          Z6, Z1, Z6
+	VPBROADCASTD     (R13), Z9
+	VPDPBUSD.BCST    (R11), Z6, Z9
+	PREFETCHT1       (R10)
+	VPSRLD           $0x04, Z7, Z6
+	VPANDD           Z2, Z6, Z6
+	VPSHUFB          Z6, Z1, Z6
+	VPDPBUSD.BCST    16(R11), Z6, Z9
+	PREFETCHT1       64(R10)
+	VPANDD           Z2, Z5, Z6
+	VPSHUFB          Z6, Z1, Z6
+	VPDPBUSD.BCST    4(R11), Z6, Z9
+	VPSRLD           $0x04, Z5, Z5
+	VPANDD           Z2, Z5, Z5
+	VPSHUFB          Z5, Z1, Z5
+	VPDPBUSD.BCST    20(R11), Z5, Z9
+	PREFETCHT1       128(R10)
+	VPANDD           Z2, Z8, Z5
+	VPSHUFB          Z5, Z1, Z5
+	VPDPBUSD.BCST    8(R11), Z5, Z9
+	PREFETCHT1       192(R10)
+	VPSRLD           $0x04, Z8, Z5
+	VPANDD           Z2, Z5, Z5
+	VPSHUFB          Z5, Z1, Z5
+	VPDPBUSD.BCST    24(R11), Z5, Z9
+	VPANDD           Z2, Z4, Z5
+	VPSHUFB          Z5, Z1, Z5
+	VPDPBUSD.BCST    12(R11), Z5, Z9
+	PREFETCHT1       256(R10)
+	VPSRLD           $0x04, Z4, Z4
+	VPANDD           Z2, Z4, Z4
+	VPSHUFB          Z4, Z1, Z4
+	VPDPBUSD.BCST    28(R11), Z4, Z9
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           (AX), Z9, Z4
+	VFMADD231PS.BCST (R12), Z4, Z0
+	ADDQ             $0x00000011, CX
+	ADDQ             $0x00000011, SI
+	ADDQ             $0x00000011, DI
+	ADDQ             $0x00000011, R8
+	ADDQ             $0x00000110, R10
+	ADDQ             $0x00000020, R11
+	ADDQ             $0x00000004, R12
+	ADDQ             $0x00000004, R13
+	DECQ             R9
+	JNZ              block
+	MOVQ             acc+0(FP), AX
+	VMOVUPS          Z0, (AX)
+	VZEROUPPER
+	RET
+
+// func pipedMXFP4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, MMX+
+TEXT ·pipedMXFP4512r8(SB), $8-80
+	MOVQ            buffers+8(FP), AX
+	LEAQ            640(AX), CX
+	MOVQ            src+16(FP), DX
+	MOVQ            stride+24(FP), BX
+	LEAQ            (BX)(BX*2), SI
+	LEAQ            (DX)(BX*4), DI
+	LEAQ            (DI)(BX*4), R8
+	LEAQ            (R8)(BX*4), R9
+	MOVQ            BX, R10
+	SHLQ            $0x04, R10
+	ADDQ            DX, R10
+	MOVQ            acc+0(FP), R11
+	VBROADCASTI32X4 codebook1<>+0(SB), Z0
+	MOVL            $0x0f0f0f0f, R12
+	VPBROADCASTD    R12, Z1
+	VPXORD          X2, X2, X2
+	VPINSRB         $0x00, (DX), X2, X2
+	VPINSRB         $0x01, (DX)(BX*1), X2, X2
+	VPINSRB         $0x02, (DX)(BX*2), X2, X2
+	VPINSRB         $0x03, (DX)(SI*1), X2, X2
+	VPINSRB         $0x04, (DI), X2, X2
+	VPINSRB         $0x05, (DI)(BX*1), X2, X2
+	VPINSRB         $0x06, (DI)(BX*2), X2, X2
+	VPINSRB         $0x07, (DI)(SI*1), X2, X2
+	VPINSRB         $0x08, (R8), X2, X2
+	VPINSRB         $0x09, (R8)(BX*1), X2, X2
+	VPINSRB         $0x0a, (R8)(BX*2), X2, X2
+	VPINSRB         $0x0b, (R8)(SI*1), X2, X2
+	VPINSRB         $0x0c, (R9), X2, X2
+	VPINSRB         $0x0d, (R9)(BX*1), X2, X2
+	VPINSRB         $0x0e, (R9)(BX*2), X2, X2
+	VPINSRB         $0x0f, (R9)(SI*1), X2, X2
+	VPMOVZXBD       X2, Z2
+	MOVL            $0x00000001, R12
+	VPBROADCASTD    R12, Z5
+	MOVL            $0x00000002, R12
+	VPBROADCASTD    R12, Z6
+	MOVL            $0x00200000, R12
+	VPBROADCASTD    R12, Z4
+	VPSLLVD         Z2, Z4, Z4
+	VPCMPUD         $0x01, Z6, Z2, K1
+	VPSUBD          Z5, Z2, Z2
+	VPSLLD          $0x17, Z2, Z2
+	VMOVDQA32       Z4, K1, Z2
+	VMOVUPS         Z2, 512(AX)
+	VBROADCASTI32X4 1(DX), Z2
+	VINSERTI32X4    $0x01, 1(DI), Z2, Z2
+	VINSERTI32X4    $0x02, 1(R8), Z2, Z2
+	VINSERTI32X4    $0x03, 1(R9), Z2, Z2
+	VBROADCASTI32X4 1(DX)(BX*1), Z4
+	VINSERTI32X4    $0x01, 1(DI)(BX*1), Z4, Z4
+	VINSERTI32X4    $0x02, 1(R8)(BX*1), Z4, Z4
+	VINSERTI32X4    $0x03, 1(R9)(BX*1), Z4, Z4
+	VBROADCASTI32X4 1(DX)(BX*2), Z5
+	VINSERTI32X4    $0x01, 1(DI)(BX*2), Z5, Z5
+	VINSERTI32X4    $0x02, 1(R8)(BX*2), Z5, Z5
+	VINSERTI32X4    $0x03, 1(R9)(BX*2), Z5, Z5
+	VBROADCASTI32X4 1(DX)(SI*1), Z6
+	VINSERTI32X4    $0x01, 1(DI)(SI*1), Z6, Z6
+	VINSERTI32X4    $0x02, 1(R8)(SI*1), Z6, Z6
+	VINSERTI32X4    $0x03, 1(R9)(SI*1), Z6, Z6
+	VPUNPCKLDQ      Z4, Z2, Z7
+	VPUNPCKHDQ      Z4, Z2, Z2
+	VPUNPCKLDQ      Z6, Z5, Z4
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLQDQ     Z4, Z7, Z6
+	VPUNPCKHQDQ     Z4, Z7, Z4
+	VPUNPCKLQDQ     Z5, Z2, Z7
+	VPUNPCKHQDQ     Z5, Z2, Z2
+	VPANDD          Z1, Z6, Z5
+	VPSHUFB         Z5, Z0, Z5
+	VMOVDQU32       Z5, (AX)
+	PREFETCHT0      (R10)
+	VPSRLD          $0x04, Z6, Z5
+	VPANDD          Z1, Z5, Z5
+	VPSHUFB         Z5, Z0, Z5
+	VMOVDQU32       Z5, 256(AX)
+	PREFETCHT0      64(R10)
+	VPANDD          Z1, Z4, Z5
+	VPSHUFB         Z5, Z0, Z5
+	VMOVDQU32       Z5, 64(AX)
+	VPSRLD          $0x04, Z4, Z4
+	VPANDD          Z1, Z4, Z4
+	VPSHUFB         Z4, Z0, Z4
+	VMOVDQU32       Z4, 320(AX)
+	PREFETCHT0      128(R10)
+	VPANDD          Z1, Z7, Z4
+	VPSHUFB         Z4, Z0, Z4
+	VMOVDQU32       Z4, 128(AX)
+	PREFETCHT0      192(R10)
+	VPSRLD          $0x04, Z7, Z4
+	VPANDD          Z1, Z4, Z4
+	VPSHUFB         Z4, Z0, Z4
+	VMOVDQU32       Z4, 384(AX)
+	VPANDD          Z1, Z2, Z4
+	VPSHUFB         Z4, Z0, Z4
+	VMOVDQU32       Z4, 192(AX)
+	PREFETCHT0      256(R10)
+	VPSRLD          $0x04, Z2, Z2
+	VPANDD          Z1, Z2, Z2
+	VPSHUFB         Z2, Z0, Z2
+	VMOVDQU32       Z2, 448(AX)
+
+tile:
+	MOVQ x+48(FP), R12
+	MOVQ dx+56(FP), R13
+	MOVQ biases+72(FP), R14
+	MOVQ blocks+40(FP), R15
+	MOVQ R15, (SP)
+
+block:
+	XCHGQ  AX, CX
+	MOVQ   $0x00000011, R15
+	CMPQ   (SP), $0x01
+	JNE    step
+	IMUL3Q $0x0f, BX, R15
+	ADDQ   $0x11, R15
+	CMPQ   tiles+32(FP), $0x01
+	JNE    step
+	XORQ   R15, R15
+
+step:
+	ADDQ             R15, DX
+	ADDQ             R15, DI
+	ADDQ             R15, R8
+	ADDQ             R15, R9
+	ADDQ             $0x00000110, R10
+	VPXORD           X3, X3, X3
+	VPINSRB          $0x00, (DX), X3, X3
+	VPINSRB          $0x01, (DX)(BX*1), X3, X3
+	VPINSRB          $0x02, (DX)(BX*2), X3, X3
+	VPINSRB          $0x03, (DX)(SI*1), X3, X3
+	VPINSRB          $0x04, (DI), X3, X3
+	VPINSRB          $0x05, (DI)(BX*1), X3, X3
+	VPINSRB          $0x06, (DI)(BX*2), X3, X3
+	VPINSRB          $0x07, (DI)(SI*1), X3, X3
+	VPINSRB          $0x08, (R8), X3, X3
+	VPINSRB          $0x09, (R8)(BX*1), X3, X3
+	VPINSRB          $0x0a, (R8)(BX*2), X3, X3
+	VPINSRB          $0x0b, (R8)(SI*1), X3, X3
+	VPINSRB          $0x0c, (R9), X3, X3
+	VPINSRB          $0x0d, (R9)(BX*1), X3, X3
+	VPINSRB          $0x0e, (R9)(BX*2), X3, X3
+	VPINSRB          $0x0f, (R9)(SI*1), X3, X3
+	VPMOVZXBD        X3, Z2
+	MOVL             $0x00000001, R15
+	VPBROADCASTD     R15, Z5
+	MOVL             $0x00000002, R15
+	VPBROADCASTD     R15, Z6
+	MOVL             $0x00200000, R15
+	VPBROADCASTD     R15, Z4
+	VPSLLVD          Z2, Z4, Z4
+	VPCMPUD          $0x01, Z6, Z2, K1
+	VPSUBD           Z5, Z2, Z2
+	VPSLLD           $0x17, Z2, Z2
+	VMOVDQA32        Z4, K1, Z2
+	VMOVUPS          Z2, 512(AX)
+	VBROADCASTI32X4  1(DX), Z2
+	VINSERTI32X4     $0x01, 1(DI), Z2, Z2
+	VINSERTI32X4     $0x02, 1(R8), Z2, Z2
+	VINSERTI32X4     $0x03, 1(R9), Z2, Z2
+	VBROADCASTI32X4  1(DX)(BX*1), Z4
+	VINSERTI32X4     $0x01, 1(DI)(BX*1), Z4, Z4
+	VINSERTI32X4     $0x02, 1(R8)(BX*1), Z4, Z4
+	VINSERTI32X4     $0x03, 1(R9)(BX*1), Z4, Z4
+	VBROADCASTI32X4  1(DX)(BX*2), Z5
+	VINSERTI32X4     $0x01, 1(DI)(BX*2), Z5, Z5
+	VINSERTI32X4     $0x02, 1(R8)(BX*2), Z5, Z5
+	VINSERTI32X4     $0x03, 1(R9)(BX*2), Z5, Z5
+	VBROADCASTI32X4  1(DX)(SI*1), Z6
+	VINSERTI32X4     $0x01, 1(DI)(SI*1), Z6, Z6
+	VINSERTI32X4     $0x02, 1(R8)(SI*1), Z6, Z6
+	VINSERTI32X4     $0x03, 1(R9)(SI*1), Z6, Z6
+	VPUNPCKLDQ       Z4, Z2, Z7
+	VPUNPCKHDQ       Z4, Z2, Z2
+	VPUNPCKLDQ       Z6, Z5, Z4
+	VPUNPCKHDQ       Z6, Z5, Z5
+	VPUNPCKLQDQ      Z4, Z7, Z6
+	VPUNPCKHQDQ      Z4, Z7, Z4
+	VPUNPCKLQDQ      Z5, Z2, Z7
+	VPUNPCKHQDQ      Z5, Z2, Z2
+	VPANDD           Z1, Z6, Z5
+	VPSHUFB          Z5, Z0, Z5
+	VMOVDQU32        Z5, (AX)
+	PREFETCHT0       (R10)
+	VPBROADCASTD     (R14), Z5
+	VPBROADCASTD     4(R14), Z8
+	VPBROADCASTD     8(R14), Z9
+	VPBROADCASTD     12(R14), Z10
+	VMOVDQU32        (CX), Z11
+	VPDPBUSD.BCST    (R12), Z11, Z5
+	VPDPBUSD.BCST    4(R12), Z11, Z8
+	VPDPBUSD.BCST    8(R12), Z11, Z9
+	VPDPBUSD.BCST    12(R12), Z11, Z10
+	VMOVDQU32        64(CX), Z11
+	VPDPBUSD.BCST    32(R12), Z11, Z5
+	VPDPBUSD.BCST    36(R12), Z11, Z8
+	VPDPBUSD.BCST    40(R12), Z11, Z9
+	VPDPBUSD.BCST    44(R12), Z11, Z10
+	VMOVDQU32        128(CX), Z11
+	VPDPBUSD.BCST    64(R12), Z11, Z5
+	VPSRLD           $0x04, Z6, Z6
+	VPANDD           Z1, Z6, Z6
+	VPSHUFB          Z6, Z0, Z6
+	VMOVDQU32        Z6, 256(AX)
+	PREFETCHT0       64(R10)
+	VPDPBUSD.BCST    68(R12), Z11, Z8
+	VPDPBUSD.BCST    72(R12), Z11, Z9
+	VPDPBUSD.BCST    76(R12), Z11, Z10
+	VMOVDQU32        192(CX), Z6
+	VPDPBUSD.BCST    96(R12), Z6, Z5
+	VPDPBUSD.BCST    100(R12), Z6, Z8
+	VPDPBUSD.BCST    104(R12), Z6, Z9
+	VPDPBUSD.BCST    108(R12), Z6, Z10
+	VMOVDQU32        256(CX), Z6
+	VPDPBUSD.BCST    128(R12), Z6, Z5
+	VPDPBUSD.BCST    132(R12), Z6, Z8
+	VPDPBUSD.BCST    136(R12), Z6, Z9
+	VPDPBUSD.BCST    140(R12), Z6, Z10
+	VMOVDQU32        320(CX), Z6
+	VPDPBUSD.BCST    160(R12), Z6, Z5
+	VPDPBUSD.BCST    164(R12), Z6, Z8
+	VPANDD           Z1, Z4, Z11
+	VPSHUFB          Z11, Z0, Z11
+	VMOVDQU32        Z11, 64(AX)
+	VPDPBUSD.BCST    168(R12), Z6, Z9
+	VPDPBUSD.BCST    172(R12), Z6, Z10
+	VMOVDQU32        384(CX), Z6
+	VPDPBUSD.BCST    192(R12), Z6, Z5
+	VPDPBUSD.BCST    196(R12), Z6, Z8
+	VPDPBUSD.BCST    200(R12), Z6, Z9
+	VPDPBUSD.BCST    204(R12), Z6, Z10
+	VMOVDQU32        448(CX), Z6
+	VPDPBUSD.BCST    224(R12), Z6, Z5
+	VPDPBUSD.BCST    228(R12), Z6, Z8
+	VPDPBUSD.BCST    232(R12), Z6, Z9
+	VPDPBUSD.BCST    236(R12), Z6, Z10
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           512(CX), Z5, Z5
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           512(CX), Z8, Z8
+	VPSRLD           $0x04, Z4, Z4
+	VPANDD           Z1, Z4, Z4
+	VPSHUFB          Z4, Z0, Z4
+	VMOVDQU32        Z4, 320(AX)
+	PREFETCHT0       128(R10)
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           512(CX), Z9, Z9
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           512(CX), Z10, Z10
+	VMOVUPS          (R11), Z4
+	VFMADD231PS.BCST (R13), Z5, Z4
+	VMOVUPS          Z4, (R11)
+	VMOVUPS          64(R11), Z4
+	VFMADD231PS.BCST 4(R13), Z8, Z4
+	VMOVUPS          Z4, 64(R11)
+	VMOVUPS          128(R11), Z4
+	VFMADD231PS.BCST 8(R13), Z9, Z4
+	VMOVUPS          Z4, 128(R11)
+	VMOVUPS          192(R11), Z4
+	VFMADD231PS.BCST 12(R13), Z10, Z4
+	VMOVUPS          Z4, 192(R11)
+	VPANDD           Z1, Z7, Z4
+	VPSHUFB          Z4, Z0, Z4
+	VMOVDQU32        Z4, 128(AX)
+	PREFETCHT0       192(R10)
+	VPBROADCASTD     16(R14), Z4
+	VPBROADCASTD     20(R14), Z5
+	VPBROADCASTD     24(R14), Z6
+	VPBROADCASTD     28(R14), Z8
+	VMOVDQU32        (CX), Z9
+	VPDPBUSD.BCST    16(R12), Z9, Z4
+	VPDPBUSD.BCST    20(R12), Z9, Z5
+	VPDPBUSD.BCST    24(R12), Z9, Z6
+	VPDPBUSD.BCST    28(R12), Z9, Z8
+	VMOVDQU32        64(CX), Z9
+	VPDPBUSD.BCST    48(R12), Z9, Z4
+	VPDPBUSD.BCST    52(R12), Z9, Z5
+	VPDPBUSD.BCST    56(R12), Z9, Z6
+	VPDPBUSD.BCST    60(R12), Z9, Z8
+	VMOVDQU32        128(CX), Z9
+	VPDPBUSD.BCST    80(R12), Z9, Z4
+	VPSRLD           $0x04, Z7, Z7
+	VPANDD           Z1, Z7, Z7
+	VPSHUFB          Z7, Z0, Z7
+	VMOVDQU32        Z7, 384(AX)
+	VPDPBUSD.BCST    84(R12), Z9, Z5
+	VPDPBUSD.BCST    88(R12), Z9, Z6
+	VPDPBUSD.BCST    92(R12), Z9, Z8
+	VMOVDQU32        192(CX), Z7
+	VPDPBUSD.BCST    112(R12), Z7, Z4
+	VPDPBUSD.BCST    116(R12), Z7, Z5
+	VPDPBUSD.BCST    120(R12), Z7, Z6
+	VPDPBUSD.BCST    124(R12), Z7, Z8
+	VMOVDQU32        256(CX), Z7
+	VPDPBUSD.BCST    144(R12), Z7, Z4
+	VPDPBUSD.BCST    148(R12), Z7, Z5
+	VPDPBUSD.BCST    152(R12), Z7, Z6
+	VPDPBUSD.BCST    156(R12), Z7, Z8
+	VMOVDQU32        320(CX), Z7
+	VPDPBUSD.BCST    176(R12), Z7, Z4
+	VPDPBUSD.BCST    180(R12), Z7, Z5
+	VPANDD           Z1, Z2, Z9
+	VPSHUFB          Z9, Z0, Z9
+	VMOVDQU32        Z9, 192(AX)
+	PREFETCHT0       256(R10)
+	VPDPBUSD.BCST    184(R12), Z7, Z6
+	VPDPBUSD.BCST    188(R12), Z7, Z8
+	VMOVDQU32        384(CX), Z7
+	VPDPBUSD.BCST    208(R12), Z7, Z4
+	VPDPBUSD.BCST    212(R12), Z7, Z5
+	VPDPBUSD.BCST    216(R12), Z7, Z6
+	VPDPBUSD.BCST    220(R12), Z7, Z8
+	VMOVDQU32        448(CX), Z7
+	VPDPBUSD.BCST    240(R12), Z7, Z4
+	VPDPBUSD.BCST    244(R12), Z7, Z5
+	VPDPBUSD.BCST    248(R12), Z7, Z6
+	VPDPBUSD.BCST    252(R12), Z7, Z8
+	VCVTDQ2PS        Z4, Z4
+	VMULPS           512(CX), Z4, Z4
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           512(CX), Z5, Z5
+	VPSRLD           $0x04, Z2, Z2
+	VPANDD           Z1, Z2, Z2
+	VPSHUFB          Z2, Z0, Z2
+	VMOVDQU32        Z2, 448(AX)
+	VCVTDQ2PS        Z6, Z6
+	VMULPS           512(CX), Z6, Z6
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           512(CX), Z8, Z8
+	VMOVUPS          256(R11), Z2
+	VFMADD231PS.BCST 16(R13), Z4, Z2
+	VMOVUPS          Z2, 256(R11)
+	VMOVUPS          320(R11), Z2
+	VFMADD231PS.BCST 20(R13), Z5, Z2
+	VMOVUPS          Z2, 320(R11)
+	VMOVUPS          384(R11), Z2
+	VFMADD231PS.BCST 24(R13), Z6, Z2
+	VMOVUPS          Z2, 384(R11)
+	VMOVUPS          448(R11), Z2
+	VFMADD231PS.BCST 28(R13), Z8, Z2
+	VMOVUPS          Z2, 448(R11)
+	ADDQ             $0x00000100, R12
+	ADDQ             $0x00000020, R13
+	ADDQ             $0x00000020, R14
+	DECQ             (SP)
+	JNZ              block
+	ADDQ             $0x00000200, R11
+	DECQ             tiles+32(FP)
+	JNZ              tile
+	VZEROUPPER
+	RET
 
 // func unpackNVFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512BW, AVX512F, MMX+
@@ -17634,3 +18575,917 @@ GLOBL dwordffff0000<>(SB), RODATA|NOPTR, $4
 
 DATA dword80000000<>+0(SB)/4, $0x80000000
 GLOBL dword80000000<>(SB), RODATA|NOPTR, $4
+
+// func fusedAffine4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+TEXT ·fusedAffine4512(SB), $0-88
+	MOVQ            scales+8(FP), AX
+	MOVQ            mins+16(FP), CX
+	MOVQ            src+24(FP), DX
+	MOVQ            stride+32(FP), BX
+	LEAQ            (BX)(BX*2), SI
+	LEAQ            (DX)(BX*4), DI
+	LEAQ            (DI)(BX*4), R8
+	LEAQ            (R8)(BX*4), R9
+	MOVQ            blocks+40(FP), R10
+	MOVQ            ahead+48(FP), R11
+	MOVQ            x+56(FP), R12
+	MOVQ            dx+64(FP), R13
+	MOVQ            sums+72(FP), R14
+	MOVQ            acc+0(FP), R15
+	VMOVUPS         (R15), Z0
+	MOVL            $0x0f0f0f0f, R15
+	VPBROADCASTD    R15, Z1
+	VBROADCASTI32X4 spreadEven0<>+0(SB), Z2
+	VBROADCASTI32X4 spreadOdd0<>+0(SB), Z3
+	VBROADCASTI32X4 spreadEven1<>+0(SB), Z4
+	VBROADCASTI32X4 spreadOdd1<>+0(SB), Z5
+
+block:
+	VBROADCASTI32X4  (DX), Z6
+	VINSERTI32X4     $0x01, (DI), Z6, Z6
+	VINSERTI32X4     $0x02, (R8), Z6, Z6
+	VINSERTI32X4     $0x03, (R9), Z6, Z6
+	VBROADCASTI32X4  (DX)(BX*1), Z7
+	VINSERTI32X4     $0x01, (DI)(BX*1), Z7, Z7
+	VINSERTI32X4     $0x02, (R8)(BX*1), Z7, Z7
+	VINSERTI32X4     $0x03, (R9)(BX*1), Z7, Z7
+	VBROADCASTI32X4  (DX)(BX*2), Z8
+	VINSERTI32X4     $0x01, (DI)(BX*2), Z8, Z8
+	VINSERTI32X4     $0x02, (R8)(BX*2), Z8, Z8
+	VINSERTI32X4     $0x03, (R9)(BX*2), Z8, Z8
+	VBROADCASTI32X4  (DX)(SI*1), Z9
+	VINSERTI32X4     $0x01, (DI)(SI*1), Z9, Z9
+	VINSERTI32X4     $0x02, (R8)(SI*1), Z9, Z9
+	VINSERTI32X4     $0x03, (R9)(SI*1), Z9, Z9
+	VPUNPCKLDQ       Z7, Z6, Z10
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLDQ       Z9, Z8, Z7
+	VPUNPCKHDQ       Z9, Z8, Z8
+	VPUNPCKLQDQ      Z7, Z10, Z9
+	VPUNPCKHQDQ      Z7, Z10, Z7
+	VPUNPCKLQDQ      Z8, Z6, Z7
+	VPUNPCKHQDQ      Z8, Z6, Z6
+	VPSLLD           $0x10, Z9, Z6
+	VPANDD.BCST      dwordffff0000<>+0(SB), Z9, Z7
+	VPXORD.BCST      dword80000000<>+0(SB), Z7, Z7
+	VMOVUPS          Z6, (AX)
+	VMOVUPS          Z7, (CX)
+	VMOVUPS          Z6, 64(AX)
+	VMOVUPS          Z7, 64(CX)
+	VBROADCASTI32X4  4(DX), Z6
+	VINSERTI32X4     $0x01, 4(DI), Z6, Z6
+	VINSERTI32X4     $0x02, 4(R8), Z6, Z6
+	VINSERTI32X4     $0x03, 4(R9), Z6, Z6
+	VBROADCASTI32X4  4(DX)(BX*1), Z7
+	VINSERTI32X4     $0x01, 4(DI)(BX*1), Z7, Z7
+	VINSERTI32X4     $0x02, 4(R8)(BX*1), Z7, Z7
+	VINSERTI32X4     $0x03, 4(R9)(BX*1), Z7, Z7
+	VBROADCASTI32X4  4(DX)(BX*2), Z8
+	VINSERTI32X4     $0x01, 4(DI)(BX*2), Z8, Z8
+	VINSERTI32X4     $0x02, 4(R8)(BX*2), Z8, Z8
+	VINSERTI32X4     $0x03, 4(R9)(BX*2), Z8, Z8
+	VBROADCASTI32X4  4(DX)(SI*1), Z9
+	VINSERTI32X4     $0x01, 4(DI)(SI*1), Z9, Z9
+	VINSERTI32X4     $0x02, 4(R8)(SI*1), Z9, Z9
+	VINSERTI32X4     $0x03, 4(R9)(SI*1), Z9, Z9
+	VPUNPCKLDQ       Z7, Z6, Z10
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLDQ       Z9, Z8, Z7
+	VPUNPCKHDQ       Z9, Z8, Z8
+	VPUNPCKLQDQ      Z7, Z10, Z9
+	VPUNPCKHQDQ      Z7, Z10, Z7
+	VPUNPCKLQDQ      Z8, Z6, Z10
+	VPUNPCKHQDQ      Z8, Z6, Z6
+	VPANDD           Z1, Z9, Z8
+	VPSRLD           $0x04, Z9, Z9
+	VPANDD           Z1, Z9, Z9
+	VPSHUFB          Z2, Z8, Z13
+	VPSHUFB          Z3, Z9, Z14
+	VPORD            Z14, Z13, Z13
+	VPXORD           Z11, Z11, Z11
+	VPDPBUSD.BCST    (R12), Z13, Z11
+	PREFETCHT1       (R11)
+	VPSHUFB          Z4, Z8, Z8
+	VPSHUFB          Z5, Z9, Z9
+	VPORD            Z9, Z8, Z8
+	VPDPBUSD.BCST    4(R12), Z8, Z11
+	PREFETCHT1       64(R11)
+	VPANDD           Z1, Z7, Z8
+	VPSRLD           $0x04, Z7, Z7
+	VPANDD           Z1, Z7, Z7
+	VPSHUFB          Z2, Z8, Z9
+	VPSHUFB          Z3, Z7, Z13
+	VPORD            Z13, Z9, Z9
+	VPDPBUSD.BCST    8(R12), Z9, Z11
+	VPSHUFB          Z4, Z8, Z8
+	VPSHUFB          Z5, Z7, Z7
+	VPORD            Z7, Z8, Z8
+	VPDPBUSD.BCST    12(R12), Z8, Z11
+	PREFETCHT1       128(R11)
+	VPANDD           Z1, Z10, Z7
+	VPSRLD           $0x04, Z10, Z8
+	VPANDD           Z1, Z8, Z8
+	VPSHUFB          Z2, Z7, Z9
+	VPSHUFB          Z3, Z8, Z10
+	VPORD            Z10, Z9, Z9
+	VPDPBUSD.BCST    16(R12), Z9, Z11
+	VPSHUFB          Z4, Z7, Z7
+	VPSHUFB          Z5, Z8, Z8
+	VPORD            Z8, Z7, Z7
+	VPDPBUSD.BCST    20(R12), Z7, Z11
+	PREFETCHT1       192(R11)
+	VPANDD           Z1, Z6, Z7
+	VPSRLD           $0x04, Z6, Z6
+	VPANDD           Z1, Z6, Z6
+	VPSHUFB          Z2, Z7, Z8
+	VPSHUFB          Z3, Z6, Z9
+	VPORD            Z9, Z8, Z8
+	VPDPBUSD.BCST    24(R12), Z8, Z11
+	VPSHUFB          Z4, Z7, Z7
+	VPSHUFB          Z5, Z6, Z6
+	VPORD            Z6, Z7, Z7
+	VPDPBUSD.BCST    28(R12), Z7, Z11
+	PREFETCHT1       256(R11)
+	VBROADCASTI32X4  20(DX), Z6
+	VINSERTI32X4     $0x01, 20(DI), Z6, Z6
+	VINSERTI32X4     $0x02, 20(R8), Z6, Z6
+	VINSERTI32X4     $0x03, 20(R9), Z6, Z6
+	VBROADCASTI32X4  20(DX)(BX*1), Z7
+	VINSERTI32X4     $0x01, 20(DI)(BX*1), Z7, Z7
+	VINSERTI32X4     $0x02, 20(R8)(BX*1), Z7, Z7
+	VINSERTI32X4     $0x03, 20(R9)(BX*1), Z7, Z7
+	VBROADCASTI32X4  20(DX)(BX*2), Z8
+	VINSERTI32X4     $0x01, 20(DI)(BX*2), Z8, Z8
+	VINSERTI32X4     $0x02, 20(R8)(BX*2), Z8, Z8
+	VINSERTI32X4     $0x03, 20(R9)(BX*2), Z8, Z8
+	VBROADCASTI32X4  20(DX)(SI*1), Z9
+	VINSERTI32X4     $0x01, 20(DI)(SI*1), Z9, Z9
+	VINSERTI32X4     $0x02, 20(R8)(SI*1), Z9, Z9
+	VINSERTI32X4     $0x03, 20(R9)(SI*1), Z9, Z9
+	VPUNPCKLDQ       Z7, Z6, Z10
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLDQ       Z9, Z8, Z7
+	VPUNPCKHDQ       Z9, Z8, Z8
+	VPUNPCKLQDQ      Z7, Z10, Z9
+	VPUNPCKHQDQ      Z7, Z10, Z7
+	VPUNPCKLQDQ      Z8, Z6, Z10
+	VPUNPCKHQDQ      Z8, Z6, Z6
+	VPANDD           Z1, Z9, Z8
+	VPSRLD           $0x04, Z9, Z9
+	VPANDD           Z1, Z9, Z9
+	VPSHUFB          Z2, Z8, Z13
+	VPSHUFB          Z3, Z9, Z14
+	VPORD            Z14, Z13, Z13
+	VPXORD           Z12, Z12, Z12
+	VPDPBUSD.BCST    32(R12), Z13, Z12
+	PREFETCHT1       320(R11)
+	VPSHUFB          Z4, Z8, Z8
+	VPSHUFB          Z5, Z9, Z9
+	VPORD            Z9, Z8, Z8
+	VPDPBUSD.BCST    36(R12), Z8, Z12
+	VPANDD           Z1, Z7, Z8
+	VPSRLD           $0x04, Z7, Z7
+	VPANDD           Z1, Z7, Z7
+	VPSHUFB          Z2, Z8, Z9
+	VPSHUFB          Z3, Z7, Z13
+	VPORD            Z13, Z9, Z9
+	VPDPBUSD.BCST    40(R12), Z9, Z12
+	PREFETCHT1       384(R11)
+	VPSHUFB          Z4, Z8, Z8
+	VPSHUFB          Z5, Z7, Z7
+	VPORD            Z7, Z8, Z8
+	VPDPBUSD.BCST    44(R12), Z8, Z12
+	VPANDD           Z1, Z10, Z7
+	VPSRLD           $0x04, Z10, Z8
+	VPANDD           Z1, Z8, Z8
+	VPSHUFB          Z2, Z7, Z9
+	VPSHUFB          Z3, Z8, Z10
+	VPORD            Z10, Z9, Z9
+	VPDPBUSD.BCST    48(R12), Z9, Z12
+	PREFETCHT1       448(R11)
+	VPSHUFB          Z4, Z7, Z7
+	VPSHUFB          Z5, Z8, Z8
+	VPORD            Z8, Z7, Z7
+	VPDPBUSD.BCST    52(R12), Z7, Z12
+	VPANDD           Z1, Z6, Z7
+	VPSRLD           $0x04, Z6, Z6
+	VPANDD           Z1, Z6, Z6
+	VPSHUFB          Z2, Z7, Z8
+	VPSHUFB          Z3, Z6, Z9
+	VPORD            Z9, Z8, Z8
+	VPDPBUSD.BCST    56(R12), Z8, Z12
+	PREFETCHT1       512(R11)
+	VPSHUFB          Z4, Z7, Z7
+	VPSHUFB          Z5, Z6, Z6
+	VPORD            Z6, Z7, Z7
+	VPDPBUSD.BCST    60(R12), Z7, Z12
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           (AX), Z11, Z6
+	VFMADD231PS.BCST (R13), Z6, Z0
+	VBROADCASTSS     (R14), Z6
+	VFNMADD231PS     (CX), Z6, Z0
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           64(AX), Z12, Z6
+	VFMADD231PS.BCST 4(R13), Z6, Z0
+	VBROADCASTSS     4(R14), Z6
+	VFNMADD231PS     64(CX), Z6, Z0
+	ADDQ             $0x00000024, DX
+	ADDQ             $0x00000024, DI
+	ADDQ             $0x00000024, R8
+	ADDQ             $0x00000024, R9
+	ADDQ             $0x00000240, R11
+	ADDQ             $0x00000040, R12
+	ADDQ             $0x00000008, R13
+	ADDQ             $0x00000008, R14
+	DECQ             R10
+	JNZ              block
+	MOVQ             acc+0(FP), AX
+	VMOVUPS          Z0, (AX)
+	VZEROUPPER
+	RET
+
+// func pipedAffine4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+TEXT ·pipedAffine4512r8(SB), $8-80
+	MOVQ            buffers+8(FP), AX
+	LEAQ            1280(AX), CX
+	MOVQ            src+16(FP), DX
+	MOVQ            stride+24(FP), BX
+	LEAQ            (BX)(BX*2), SI
+	LEAQ            (DX)(BX*4), DI
+	LEAQ            (DI)(BX*4), R8
+	LEAQ            (R8)(BX*4), R9
+	MOVQ            BX, R10
+	SHLQ            $0x04, R10
+	ADDQ            DX, R10
+	MOVQ            acc+0(FP), R11
+	MOVL            $0x0f0f0f0f, R12
+	VPBROADCASTD    R12, Z0
+	VBROADCASTI32X4 spreadEven0<>+0(SB), Z1
+	VBROADCASTI32X4 spreadOdd0<>+0(SB), Z2
+	VBROADCASTI32X4 spreadEven1<>+0(SB), Z3
+	VBROADCASTI32X4 spreadOdd1<>+0(SB), Z4
+	VBROADCASTI32X4 (DX), Z5
+	VINSERTI32X4    $0x01, (DI), Z5, Z5
+	VINSERTI32X4    $0x02, (R8), Z5, Z5
+	VINSERTI32X4    $0x03, (R9), Z5, Z5
+	VBROADCASTI32X4 (DX)(BX*1), Z6
+	VINSERTI32X4    $0x01, (DI)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x02, (R8)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x03, (R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4 (DX)(BX*2), Z7
+	VINSERTI32X4    $0x01, (DI)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x02, (R8)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x03, (R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4 (DX)(SI*1), Z8
+	VINSERTI32X4    $0x01, (DI)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x02, (R8)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x03, (R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ      Z6, Z5, Z9
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLQDQ     Z6, Z9, Z8
+	VPUNPCKHQDQ     Z6, Z9, Z6
+	VPUNPCKLQDQ     Z7, Z5, Z6
+	VPUNPCKHQDQ     Z7, Z5, Z5
+	VPSLLD          $0x10, Z8, Z5
+	VPANDD.BCST     dwordffff0000<>+0(SB), Z8, Z6
+	VPXORD.BCST     dword80000000<>+0(SB), Z6, Z6
+	VMOVUPS         Z5, 1024(AX)
+	VMOVUPS         Z6, 1152(AX)
+	VMOVUPS         Z5, 1088(AX)
+	VMOVUPS         Z6, 1216(AX)
+	VBROADCASTI32X4 4(DX), Z5
+	VINSERTI32X4    $0x01, 4(DI), Z5, Z5
+	VINSERTI32X4    $0x02, 4(R8), Z5, Z5
+	VINSERTI32X4    $0x03, 4(R9), Z5, Z5
+	VBROADCASTI32X4 4(DX)(BX*1), Z6
+	VINSERTI32X4    $0x01, 4(DI)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x02, 4(R8)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x03, 4(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4 4(DX)(BX*2), Z7
+	VINSERTI32X4    $0x01, 4(DI)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x02, 4(R8)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x03, 4(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4 4(DX)(SI*1), Z8
+	VINSERTI32X4    $0x01, 4(DI)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 4(R8)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 4(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ      Z6, Z5, Z9
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLQDQ     Z6, Z9, Z8
+	VPUNPCKHQDQ     Z6, Z9, Z6
+	VPUNPCKLQDQ     Z7, Z5, Z9
+	VPUNPCKHQDQ     Z7, Z5, Z5
+	VPANDD          Z0, Z8, Z7
+	VPSRLD          $0x04, Z8, Z8
+	VPANDD          Z0, Z8, Z8
+	VPSHUFB         Z1, Z7, Z10
+	VPSHUFB         Z2, Z8, Z11
+	VPORD           Z11, Z10, Z10
+	VMOVDQU32       Z10, (AX)
+	PREFETCHT0      (R10)
+	VPSHUFB         Z3, Z7, Z7
+	VPSHUFB         Z4, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VMOVDQU32       Z7, 64(AX)
+	PREFETCHT0      64(R10)
+	VPANDD          Z0, Z6, Z7
+	VPSRLD          $0x04, Z6, Z6
+	VPANDD          Z0, Z6, Z6
+	VPSHUFB         Z1, Z7, Z8
+	VPSHUFB         Z2, Z6, Z10
+	VPORD           Z10, Z8, Z8
+	VMOVDQU32       Z8, 128(AX)
+	VPSHUFB         Z3, Z7, Z7
+	VPSHUFB         Z4, Z6, Z6
+	VPORD           Z6, Z7, Z7
+	VMOVDQU32       Z7, 192(AX)
+	PREFETCHT0      128(R10)
+	VPANDD          Z0, Z9, Z6
+	VPSRLD          $0x04, Z9, Z7
+	VPANDD          Z0, Z7, Z7
+	VPSHUFB         Z1, Z6, Z8
+	VPSHUFB         Z2, Z7, Z9
+	VPORD           Z9, Z8, Z8
+	VMOVDQU32       Z8, 256(AX)
+	VPSHUFB         Z3, Z6, Z6
+	VPSHUFB         Z4, Z7, Z7
+	VPORD           Z7, Z6, Z6
+	VMOVDQU32       Z6, 320(AX)
+	PREFETCHT0      192(R10)
+	VPANDD          Z0, Z5, Z6
+	VPSRLD          $0x04, Z5, Z5
+	VPANDD          Z0, Z5, Z5
+	VPSHUFB         Z1, Z6, Z7
+	VPSHUFB         Z2, Z5, Z8
+	VPORD           Z8, Z7, Z7
+	VMOVDQU32       Z7, 384(AX)
+	VPSHUFB         Z3, Z6, Z6
+	VPSHUFB         Z4, Z5, Z5
+	VPORD           Z5, Z6, Z6
+	VMOVDQU32       Z6, 448(AX)
+	PREFETCHT0      256(R10)
+	VBROADCASTI32X4 20(DX), Z5
+	VINSERTI32X4    $0x01, 20(DI), Z5, Z5
+	VINSERTI32X4    $0x02, 20(R8), Z5, Z5
+	VINSERTI32X4    $0x03, 20(R9), Z5, Z5
+	VBROADCASTI32X4 20(DX)(BX*1), Z6
+	VINSERTI32X4    $0x01, 20(DI)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x02, 20(R8)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x03, 20(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4 20(DX)(BX*2), Z7
+	VINSERTI32X4    $0x01, 20(DI)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x02, 20(R8)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x03, 20(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4 20(DX)(SI*1), Z8
+	VINSERTI32X4    $0x01, 20(DI)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 20(R8)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 20(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ      Z6, Z5, Z9
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLQDQ     Z6, Z9, Z8
+	VPUNPCKHQDQ     Z6, Z9, Z6
+	VPUNPCKLQDQ     Z7, Z5, Z9
+	VPUNPCKHQDQ     Z7, Z5, Z5
+	VPANDD          Z0, Z8, Z7
+	VPSRLD          $0x04, Z8, Z8
+	VPANDD          Z0, Z8, Z8
+	VPSHUFB         Z1, Z7, Z10
+	VPSHUFB         Z2, Z8, Z11
+	VPORD           Z11, Z10, Z10
+	VMOVDQU32       Z10, 512(AX)
+	PREFETCHT0      320(R10)
+	VPSHUFB         Z3, Z7, Z7
+	VPSHUFB         Z4, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VMOVDQU32       Z7, 576(AX)
+	VPANDD          Z0, Z6, Z7
+	VPSRLD          $0x04, Z6, Z6
+	VPANDD          Z0, Z6, Z6
+	VPSHUFB         Z1, Z7, Z8
+	VPSHUFB         Z2, Z6, Z10
+	VPORD           Z10, Z8, Z8
+	VMOVDQU32       Z8, 640(AX)
+	PREFETCHT0      384(R10)
+	VPSHUFB         Z3, Z7, Z7
+	VPSHUFB         Z4, Z6, Z6
+	VPORD           Z6, Z7, Z7
+	VMOVDQU32       Z7, 704(AX)
+	VPANDD          Z0, Z9, Z6
+	VPSRLD          $0x04, Z9, Z7
+	VPANDD          Z0, Z7, Z7
+	VPSHUFB         Z1, Z6, Z8
+	VPSHUFB         Z2, Z7, Z9
+	VPORD           Z9, Z8, Z8
+	VMOVDQU32       Z8, 768(AX)
+	PREFETCHT0      448(R10)
+	VPSHUFB         Z3, Z6, Z6
+	VPSHUFB         Z4, Z7, Z7
+	VPORD           Z7, Z6, Z6
+	VMOVDQU32       Z6, 832(AX)
+	VPANDD          Z0, Z5, Z6
+	VPSRLD          $0x04, Z5, Z5
+	VPANDD          Z0, Z5, Z5
+	VPSHUFB         Z1, Z6, Z7
+	VPSHUFB         Z2, Z5, Z8
+	VPORD           Z8, Z7, Z7
+	VMOVDQU32       Z7, 896(AX)
+	PREFETCHT0      512(R10)
+	VPSHUFB         Z3, Z6, Z6
+	VPSHUFB         Z4, Z5, Z5
+	VPORD           Z5, Z6, Z6
+	VMOVDQU32       Z6, 960(AX)
+
+tile:
+	MOVQ x+48(FP), R12
+	MOVQ dx+56(FP), R13
+	MOVQ sums+64(FP), R14
+	MOVQ blocks+40(FP), R15
+	MOVQ R15, (SP)
+
+block:
+	XCHGQ  AX, CX
+	MOVQ   $0x00000024, R15
+	CMPQ   (SP), $0x01
+	JNE    step
+	IMUL3Q $0x0f, BX, R15
+	ADDQ   $0x24, R15
+	CMPQ   tiles+32(FP), $0x01
+	JNE    step
+	XORQ   R15, R15
+
+step:
+	ADDQ              R15, DX
+	ADDQ              R15, DI
+	ADDQ              R15, R8
+	ADDQ              R15, R9
+	ADDQ              $0x00000240, R10
+	VBROADCASTI32X4   (DX), Z5
+	VINSERTI32X4      $0x01, (DI), Z5, Z5
+	VINSERTI32X4      $0x02, (R8), Z5, Z5
+	VINSERTI32X4      $0x03, (R9), Z5, Z5
+	VBROADCASTI32X4   (DX)(BX*1), Z6
+	VINSERTI32X4      $0x01, (DI)(BX*1), Z6, Z6
+	VINSERTI32X4      $0x02, (R8)(BX*1), Z6, Z6
+	VINSERTI32X4      $0x03, (R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4   (DX)(BX*2), Z7
+	VINSERTI32X4      $0x01, (DI)(BX*2), Z7, Z7
+	VINSERTI32X4      $0x02, (R8)(BX*2), Z7, Z7
+	VINSERTI32X4      $0x03, (R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4   (DX)(SI*1), Z8
+	VINSERTI32X4      $0x01, (DI)(SI*1), Z8, Z8
+	VINSERTI32X4      $0x02, (R8)(SI*1), Z8, Z8
+	VINSERTI32X4      $0x03, (R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ        Z6, Z5, Z9
+	VPUNPCKHDQ        Z6, Z5, Z5
+	VPUNPCKLDQ        Z8, Z7, Z6
+	VPUNPCKHDQ        Z8, Z7, Z7
+	VPUNPCKLQDQ       Z6, Z9, Z8
+	VPUNPCKHQDQ       Z6, Z9, Z6
+	VPUNPCKLQDQ       Z7, Z5, Z6
+	VPUNPCKHQDQ       Z7, Z5, Z5
+	VPSLLD            $0x10, Z8, Z5
+	VPANDD.BCST       dwordffff0000<>+0(SB), Z8, Z6
+	VPXORD.BCST       dword80000000<>+0(SB), Z6, Z6
+	VMOVUPS           Z5, 1024(AX)
+	VMOVUPS           Z6, 1152(AX)
+	VMOVUPS           Z5, 1088(AX)
+	VMOVUPS           Z6, 1216(AX)
+	VBROADCASTI32X4   4(DX), Z5
+	VINSERTI32X4      $0x01, 4(DI), Z5, Z5
+	VINSERTI32X4      $0x02, 4(R8), Z5, Z5
+	VINSERTI32X4      $0x03, 4(R9), Z5, Z5
+	VBROADCASTI32X4   4(DX)(BX*1), Z6
+	VINSERTI32X4      $0x01, 4(DI)(BX*1), Z6, Z6
+	VINSERTI32X4      $0x02, 4(R8)(BX*1), Z6, Z6
+	VINSERTI32X4      $0x03, 4(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4   4(DX)(BX*2), Z7
+	VINSERTI32X4      $0x01, 4(DI)(BX*2), Z7, Z7
+	VINSERTI32X4      $0x02, 4(R8)(BX*2), Z7, Z7
+	VINSERTI32X4      $0x03, 4(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4   4(DX)(SI*1), Z8
+	VINSERTI32X4      $0x01, 4(DI)(SI*1), Z8, Z8
+	VINSERTI32X4      $0x02, 4(R8)(SI*1), Z8, Z8
+	VINSERTI32X4      $0x03, 4(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ        Z6, Z5, Z9
+	VPUNPCKHDQ        Z6, Z5, Z5
+	VPUNPCKLDQ        Z8, Z7, Z6
+	VPUNPCKHDQ        Z8, Z7, Z7
+	VPUNPCKLQDQ       Z6, Z9, Z8
+	VPUNPCKHQDQ       Z6, Z9, Z6
+	VPUNPCKLQDQ       Z7, Z5, Z9
+	VPUNPCKHQDQ       Z7, Z5, Z5
+	VPANDD            Z0, Z8, Z7
+	VPSRLD            $0x04, Z8, Z8
+	VPANDD            Z0, Z8, Z8
+	VPSHUFB           Z1, Z7, Z10
+	VPSHUFB           Z2, Z8, Z11
+	VPORD             Z11, Z10, Z10
+	VMOVDQU32         Z10, (AX)
+	PREFETCHT0        (R10)
+	VPXORD            Z10, Z10, Z10
+	VPXORD            Z11, Z11, Z11
+	VPXORD            Z12, Z12, Z12
+	VPXORD            Z13, Z13, Z13
+	VMOVDQU32         (CX), Z14
+	VPDPBUSD.BCST     (R12), Z14, Z10
+	VPDPBUSD.BCST     4(R12), Z14, Z11
+	VPDPBUSD.BCST     8(R12), Z14, Z12
+	VPDPBUSD.BCST     12(R12), Z14, Z13
+	VMOVDQU32         64(CX), Z14
+	VPDPBUSD.BCST     32(R12), Z14, Z10
+	VPDPBUSD.BCST     36(R12), Z14, Z11
+	VPDPBUSD.BCST     40(R12), Z14, Z12
+	VPDPBUSD.BCST     44(R12), Z14, Z13
+	VMOVDQU32         128(CX), Z14
+	VPDPBUSD.BCST     64(R12), Z14, Z10
+	VPDPBUSD.BCST     68(R12), Z14, Z11
+	VPDPBUSD.BCST     72(R12), Z14, Z12
+	VPSHUFB           Z3, Z7, Z7
+	VPSHUFB           Z4, Z8, Z8
+	VPORD             Z8, Z7, Z7
+	VMOVDQU32         Z7, 64(AX)
+	PREFETCHT0        64(R10)
+	VPDPBUSD.BCST     76(R12), Z14, Z13
+	VMOVDQU32         192(CX), Z7
+	VPDPBUSD.BCST     96(R12), Z7, Z10
+	VPDPBUSD.BCST     100(R12), Z7, Z11
+	VPDPBUSD.BCST     104(R12), Z7, Z12
+	VPDPBUSD.BCST     108(R12), Z7, Z13
+	VMOVDQU32         256(CX), Z7
+	VPDPBUSD.BCST     128(R12), Z7, Z10
+	VPDPBUSD.BCST     132(R12), Z7, Z11
+	VPDPBUSD.BCST     136(R12), Z7, Z12
+	VPDPBUSD.BCST     140(R12), Z7, Z13
+	VMOVDQU32         320(CX), Z7
+	VPDPBUSD.BCST     160(R12), Z7, Z10
+	VPDPBUSD.BCST     164(R12), Z7, Z11
+	VPDPBUSD.BCST     168(R12), Z7, Z12
+	VPDPBUSD.BCST     172(R12), Z7, Z13
+	VMOVDQU32         384(CX), Z7
+	VPANDD            Z0, Z6, Z8
+	VPSRLD            $0x04, Z6, Z6
+	VPANDD            Z0, Z6, Z6
+	VPSHUFB           Z1, Z8, Z14
+	VPSHUFB           Z2, Z6, Z15
+	VPORD             Z15, Z14, Z14
+	VMOVDQU32         Z14, 128(AX)
+	VPDPBUSD.BCST     192(R12), Z7, Z10
+	VPDPBUSD.BCST     196(R12), Z7, Z11
+	VPDPBUSD.BCST     200(R12), Z7, Z12
+	VPDPBUSD.BCST     204(R12), Z7, Z13
+	VMOVDQU32         448(CX), Z7
+	VPDPBUSD.BCST     224(R12), Z7, Z10
+	VPDPBUSD.BCST     228(R12), Z7, Z11
+	VPDPBUSD.BCST     232(R12), Z7, Z12
+	VPDPBUSD.BCST     236(R12), Z7, Z13
+	VCVTDQ2PS         Z10, Z10
+	VMULPS            1024(CX), Z10, Z10
+	VCVTDQ2PS         Z11, Z11
+	VMULPS            1024(CX), Z11, Z11
+	VCVTDQ2PS         Z12, Z12
+	VMULPS            1024(CX), Z12, Z12
+	VCVTDQ2PS         Z13, Z13
+	VMULPS            1024(CX), Z13, Z13
+	VPSHUFB           Z3, Z8, Z7
+	VPSHUFB           Z4, Z6, Z6
+	VPORD             Z6, Z7, Z7
+	VMOVDQU32         Z7, 192(AX)
+	PREFETCHT0        128(R10)
+	VMOVUPS           1152(CX), Z6
+	VMOVUPS           (R11), Z7
+	VFMADD231PS.BCST  (R13), Z10, Z7
+	VFNMADD231PS.BCST (R14), Z6, Z7
+	VMOVUPS           Z7, (R11)
+	VMOVUPS           64(R11), Z7
+	VFMADD231PS.BCST  4(R13), Z11, Z7
+	VFNMADD231PS.BCST 4(R14), Z6, Z7
+	VMOVUPS           Z7, 64(R11)
+	VMOVUPS           128(R11), Z7
+	VFMADD231PS.BCST  8(R13), Z12, Z7
+	VFNMADD231PS.BCST 8(R14), Z6, Z7
+	VMOVUPS           Z7, 128(R11)
+	VMOVUPS           192(R11), Z7
+	VFMADD231PS.BCST  12(R13), Z13, Z7
+	VFNMADD231PS.BCST 12(R14), Z6, Z7
+	VMOVUPS           Z7, 192(R11)
+	VPANDD            Z0, Z9, Z6
+	VPSRLD            $0x04, Z9, Z7
+	VPANDD            Z0, Z7, Z7
+	VPSHUFB           Z1, Z6, Z8
+	VPSHUFB           Z2, Z7, Z9
+	VPORD             Z9, Z8, Z8
+	VMOVDQU32         Z8, 256(AX)
+	VPXORD            Z8, Z8, Z8
+	VPXORD            Z9, Z9, Z9
+	VPXORD            Z10, Z10, Z10
+	VPXORD            Z11, Z11, Z11
+	VMOVDQU32         (CX), Z12
+	VPDPBUSD.BCST     16(R12), Z12, Z8
+	VPDPBUSD.BCST     20(R12), Z12, Z9
+	VPDPBUSD.BCST     24(R12), Z12, Z10
+	VPDPBUSD.BCST     28(R12), Z12, Z11
+	VMOVDQU32         64(CX), Z12
+	VPDPBUSD.BCST     48(R12), Z12, Z8
+	VPDPBUSD.BCST     52(R12), Z12, Z9
+	VPDPBUSD.BCST     56(R12), Z12, Z10
+	VPDPBUSD.BCST     60(R12), Z12, Z11
+	VMOVDQU32         128(CX), Z12
+	VPDPBUSD.BCST     80(R12), Z12, Z8
+	VPDPBUSD.BCST     84(R12), Z12, Z9
+	VPDPBUSD.BCST     88(R12), Z12, Z10
+	VPSHUFB           Z3, Z6, Z6
+	VPSHUFB           Z4, Z7, Z7
+	VPORD             Z7, Z6, Z6
+	VMOVDQU32         Z6, 320(AX)
+	PREFETCHT0        192(R10)
+	VPDPBUSD.BCST     92(R12), Z12, Z11
+	VMOVDQU32         192(CX), Z6
+	VPDPBUSD.BCST     112(R12), Z6, Z8
+	VPDPBUSD.BCST     116(R12), Z6, Z9
+	VPDPBUSD.BCST     120(R12), Z6, Z10
+	VPDPBUSD.BCST     124(R12), Z6, Z11
+	VMOVDQU32         256(CX), Z6
+	VPDPBUSD.BCST     144(R12), Z6, Z8
+	VPDPBUSD.BCST     148(R12), Z6, Z9
+	VPDPBUSD.BCST     152(R12), Z6, Z10
+	VPDPBUSD.BCST     156(R12), Z6, Z11
+	VMOVDQU32         320(CX), Z6
+	VPDPBUSD.BCST     176(R12), Z6, Z8
+	VPDPBUSD.BCST     180(R12), Z6, Z9
+	VPDPBUSD.BCST     184(R12), Z6, Z10
+	VPDPBUSD.BCST     188(R12), Z6, Z11
+	VMOVDQU32         384(CX), Z6
+	VPANDD            Z0, Z5, Z7
+	VPSRLD            $0x04, Z5, Z5
+	VPANDD            Z0, Z5, Z5
+	VPSHUFB           Z1, Z7, Z12
+	VPSHUFB           Z2, Z5, Z13
+	VPORD             Z13, Z12, Z12
+	VMOVDQU32         Z12, 384(AX)
+	VPDPBUSD.BCST     208(R12), Z6, Z8
+	VPDPBUSD.BCST     212(R12), Z6, Z9
+	VPDPBUSD.BCST     216(R12), Z6, Z10
+	VPDPBUSD.BCST     220(R12), Z6, Z11
+	VMOVDQU32         448(CX), Z6
+	VPDPBUSD.BCST     240(R12), Z6, Z8
+	VPDPBUSD.BCST     244(R12), Z6, Z9
+	VPDPBUSD.BCST     248(R12), Z6, Z10
+	VPDPBUSD.BCST     252(R12), Z6, Z11
+	VCVTDQ2PS         Z8, Z8
+	VMULPS            1024(CX), Z8, Z8
+	VCVTDQ2PS         Z9, Z9
+	VMULPS            1024(CX), Z9, Z9
+	VCVTDQ2PS         Z10, Z10
+	VMULPS            1024(CX), Z10, Z10
+	VCVTDQ2PS         Z11, Z11
+	VMULPS            1024(CX), Z11, Z11
+	VPSHUFB           Z3, Z7, Z6
+	VPSHUFB           Z4, Z5, Z5
+	VPORD             Z5, Z6, Z6
+	VMOVDQU32         Z6, 448(AX)
+	PREFETCHT0        256(R10)
+	VMOVUPS           1152(CX), Z5
+	VMOVUPS           256(R11), Z6
+	VFMADD231PS.BCST  16(R13), Z8, Z6
+	VFNMADD231PS.BCST 16(R14), Z5, Z6
+	VMOVUPS           Z6, 256(R11)
+	VMOVUPS           320(R11), Z6
+	VFMADD231PS.BCST  20(R13), Z9, Z6
+	VFNMADD231PS.BCST 20(R14), Z5, Z6
+	VMOVUPS           Z6, 320(R11)
+	VMOVUPS           384(R11), Z6
+	VFMADD231PS.BCST  24(R13), Z10, Z6
+	VFNMADD231PS.BCST 24(R14), Z5, Z6
+	VMOVUPS           Z6, 384(R11)
+	VMOVUPS           448(R11), Z6
+	VFMADD231PS.BCST  28(R13), Z11, Z6
+	VFNMADD231PS.BCST 28(R14), Z5, Z6
+	VMOVUPS           Z6, 448(R11)
+	VBROADCASTI32X4   20(DX), Z5
+	VINSERTI32X4      $0x01, 20(DI), Z5, Z5
+	VINSERTI32X4      $0x02, 20(R8), Z5, Z5
+	VINSERTI32X4      $0x03, 20(R9), Z5, Z5
+	VBROADCASTI32X4   20(DX)(BX*1), Z6
+	VINSERTI32X4      $0x01, 20(DI)(BX*1), Z6, Z6
+	VINSERTI32X4      $0x02, 20(R8)(BX*1), Z6, Z6
+	VINSERTI32X4      $0x03, 20(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4   20(DX)(BX*2), Z7
+	VINSERTI32X4      $0x01, 20(DI)(BX*2), Z7, Z7
+	VINSERTI32X4      $0x02, 20(R8)(BX*2), Z7, Z7
+	VINSERTI32X4      $0x03, 20(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4   20(DX)(SI*1), Z8
+	VINSERTI32X4      $0x01, 20(DI)(SI*1), Z8, Z8
+	VINSERTI32X4      $0x02, 20(R8)(SI*1), Z8, Z8
+	VINSERTI32X4      $0x03, 20(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ        Z6, Z5, Z9
+	VPUNPCKHDQ        Z6, Z5, Z5
+	VPUNPCKLDQ        Z8, Z7, Z6
+	VPUNPCKHDQ        Z8, Z7, Z7
+	VPUNPCKLQDQ       Z6, Z9, Z8
+	VPUNPCKHQDQ       Z6, Z9, Z6
+	VPUNPCKLQDQ       Z7, Z5, Z9
+	VPUNPCKHQDQ       Z7, Z5, Z5
+	VPANDD            Z0, Z8, Z7
+	VPSRLD            $0x04, Z8, Z8
+	VPANDD            Z0, Z8, Z8
+	VPSHUFB           Z1, Z7, Z10
+	VPSHUFB           Z2, Z8, Z11
+	VPORD             Z11, Z10, Z10
+	VMOVDQU32         Z10, 512(AX)
+	PREFETCHT0        320(R10)
+	VPXORD            Z10, Z10, Z10
+	VPXORD            Z11, Z11, Z11
+	VPXORD            Z12, Z12, Z12
+	VPXORD            Z13, Z13, Z13
+	VMOVDQU32         512(CX), Z14
+	VPDPBUSD.BCST     256(R12), Z14, Z10
+	VPDPBUSD.BCST     260(R12), Z14, Z11
+	VPDPBUSD.BCST     264(R12), Z14, Z12
+	VPDPBUSD.BCST     268(R12), Z14, Z13
+	VMOVDQU32         576(CX), Z14
+	VPDPBUSD.BCST     288(R12), Z14, Z10
+	VPDPBUSD.BCST     292(R12), Z14, Z11
+	VPDPBUSD.BCST     296(R12), Z14, Z12
+	VPDPBUSD.BCST     300(R12), Z14, Z13
+	VMOVDQU32         640(CX), Z14
+	VPDPBUSD.BCST     320(R12), Z14, Z10
+	VPDPBUSD.BCST     324(R12), Z14, Z11
+	VPDPBUSD.BCST     328(R12), Z14, Z12
+	VPSHUFB           Z3, Z7, Z7
+	VPSHUFB           Z4, Z8, Z8
+	VPORD             Z8, Z7, Z7
+	VMOVDQU32         Z7, 576(AX)
+	VPDPBUSD.BCST     332(R12), Z14, Z13
+	VMOVDQU32         704(CX), Z7
+	VPDPBUSD.BCST     352(R12), Z7, Z10
+	VPDPBUSD.BCST     356(R12), Z7, Z11
+	VPDPBUSD.BCST     360(R12), Z7, Z12
+	VPDPBUSD.BCST     364(R12), Z7, Z13
+	VMOVDQU32         768(CX), Z7
+	VPDPBUSD.BCST     384(R12), Z7, Z10
+	VPDPBUSD.BCST     388(R12), Z7, Z11
+	VPDPBUSD.BCST     392(R12), Z7, Z12
+	VPDPBUSD.BCST     396(R12), Z7, Z13
+	VMOVDQU32         832(CX), Z7
+	VPDPBUSD.BCST     416(R12), Z7, Z10
+	VPDPBUSD.BCST     420(R12), Z7, Z11
+	VPDPBUSD.BCST     424(R12), Z7, Z12
+	VPDPBUSD.BCST     428(R12), Z7, Z13
+	VMOVDQU32         896(CX), Z7
+	VPANDD            Z0, Z6, Z8
+	VPSRLD            $0x04, Z6, Z6
+	VPANDD            Z0, Z6, Z6
+	VPSHUFB           Z1, Z8, Z14
+	VPSHUFB           Z2, Z6, Z15
+	VPORD             Z15, Z14, Z14
+	VMOVDQU32         Z14, 640(AX)
+	PREFETCHT0        384(R10)
+	VPDPBUSD.BCST     448(R12), Z7, Z10
+	VPDPBUSD.BCST     452(R12), Z7, Z11
+	VPDPBUSD.BCST     456(R12), Z7, Z12
+	VPDPBUSD.BCST     460(R12), Z7, Z13
+	VMOVDQU32         960(CX), Z7
+	VPDPBUSD.BCST     480(R12), Z7, Z10
+	VPDPBUSD.BCST     484(R12), Z7, Z11
+	VPDPBUSD.BCST     488(R12), Z7, Z12
+	VPDPBUSD.BCST     492(R12), Z7, Z13
+	VCVTDQ2PS         Z10, Z10
+	VMULPS            1088(CX), Z10, Z10
+	VCVTDQ2PS         Z11, Z11
+	VMULPS            1088(CX), Z11, Z11
+	VCVTDQ2PS         Z12, Z12
+	VMULPS            1088(CX), Z12, Z12
+	VCVTDQ2PS         Z13, Z13
+	VMULPS            1088(CX), Z13, Z13
+	VPSHUFB           Z3, Z8, Z7
+	VPSHUFB           Z4, Z6, Z6
+	VPORD             Z6, Z7, Z7
+	VMOVDQU32         Z7, 704(AX)
+	VMOVUPS           1216(CX), Z6
+	VMOVUPS           (R11), Z7
+	VFMADD231PS.BCST  32(R13), Z10, Z7
+	VFNMADD231PS.BCST 32(R14), Z6, Z7
+	VMOVUPS           Z7, (R11)
+	VMOVUPS           64(R11), Z7
+	VFMADD231PS.BCST  36(R13), Z11, Z7
+	VFNMADD231PS.BCST 36(R14), Z6, Z7
+	VMOVUPS           Z7, 64(R11)
+	VMOVUPS           128(R11), Z7
+	VFMADD231PS.BCST  40(R13), Z12, Z7
+	VFNMADD231PS.BCST 40(R14), Z6, Z7
+	VMOVUPS           Z7, 128(R11)
+	VMOVUPS           192(R11), Z7
+	VFMADD231PS.BCST  44(R13), Z13, Z7
+	VFNMADD231PS.BCST 44(R14), Z6, Z7
+	VMOVUPS           Z7, 192(R11)
+	VPANDD            Z0, Z9, Z6
+	VPSRLD            $0x04, Z9, Z7
+	VPANDD            Z0, Z7, Z7
+	VPSHUFB           Z1, Z6, Z8
+	VPSHUFB           Z2, Z7, Z9
+	VPORD             Z9, Z8, Z8
+	VMOVDQU32         Z8, 768(AX)
+	PREFETCHT0        448(R10)
+	VPXORD            Z8, Z8, Z8
+	VPXORD            Z9, Z9, Z9
+	VPXORD            Z10, Z10, Z10
+	VPXORD            Z11, Z11, Z11
+	VMOVDQU32         512(CX), Z12
+	VPDPBUSD.BCST     272(R12), Z12, Z8
+	VPDPBUSD.BCST     276(R12), Z12, Z9
+	VPDPBUSD.BCST     280(R12), Z12, Z10
+	VPDPBUSD.BCST     284(R12), Z12, Z11
+	VMOVDQU32         576(CX), Z12
+	VPDPBUSD.BCST     304(R12), Z12, Z8
+	VPDPBUSD.BCST     308(R12), Z12, Z9
+	VPDPBUSD.BCST     312(R12), Z12, Z10
+	VPDPBUSD.BCST     316(R12), Z12, Z11
+	VMOVDQU32         640(CX), Z12
+	VPDPBUSD.BCST     336(R12), Z12, Z8
+	VPDPBUSD.BCST     340(R12), Z12, Z9
+	VPDPBUSD.BCST     344(R12), Z12, Z10
+	VPSHUFB           Z3, Z6, Z6
+	VPSHUFB           Z4, Z7, Z7
+	VPORD             Z7, Z6, Z6
+	VMOVDQU32         Z6, 832(AX)
+	VPDPBUSD.BCST     348(R12), Z12, Z11
+	VMOVDQU32         704(CX), Z6
+	VPDPBUSD.BCST     368(R12), Z6, Z8
+	VPDPBUSD.BCST     372(R12), Z6, Z9
+	VPDPBUSD.BCST     376(R12), Z6, Z10
+	VPDPBUSD.BCST     380(R12), Z6, Z11
+	VMOVDQU32         768(CX), Z6
+	VPDPBUSD.BCST     400(R12), Z6, Z8
+	VPDPBUSD.BCST     404(R12), Z6, Z9
+	VPDPBUSD.BCST     408(R12), Z6, Z10
+	VPDPBUSD.BCST     412(R12), Z6, Z11
+	VMOVDQU32         832(CX), Z6
+	VPDPBUSD.BCST     432(R12), Z6, Z8
+	VPDPBUSD.BCST     436(R12), Z6, Z9
+	VPDPBUSD.BCST     440(R12), Z6, Z10
+	VPDPBUSD.BCST     444(R12), Z6, Z11
+	VMOVDQU32         896(CX), Z6
+	VPANDD            Z0, Z5, Z7
+	VPSRLD            $0x04, Z5, Z5
+	VPANDD            Z0, Z5, Z5
+	VPSHUFB           Z1, Z7, Z12
+	VPSHUFB           Z2, Z5, Z13
+	VPORD             Z13, Z12, Z12
+	VMOVDQU32         Z12, 896(AX)
+	PREFETCHT0        512(R10)
+	VPDPBUSD.BCST     464(R12), Z6, Z8
+	VPDPBUSD.BCST     468(R12), Z6, Z9
+	VPDPBUSD.BCST     472(R12), Z6, Z10
+	VPDPBUSD.BCST     476(R12), Z6, Z11
+	VMOVDQU32         960(CX), Z6
+	VPDPBUSD.BCST     496(R12), Z6, Z8
+	VPDPBUSD.BCST     500(R12), Z6, Z9
+	VPDPBUSD.BCST     504(R12), Z6, Z10
+	VPDPBUSD.BCST     508(R12), Z6, Z11
+	VCVTDQ2PS         Z8, Z8
+	VMULPS            1088(CX), Z8, Z8
+	VCVTDQ2PS         Z9, Z9
+	VMULPS            1088(CX), Z9, Z9
+	VCVTDQ2PS         Z10, Z10
+	VMULPS            1088(CX), Z10, Z10
+	VCVTDQ2PS         Z11, Z11
+	VMULPS            1088(CX), Z11, Z11
+	VPSHUFB           Z3, Z7, Z6
+	VPSHUFB           Z4, Z5, Z5
+	VPORD             Z5, Z6, Z6
+	VMOVDQU32         Z6, 960(AX)
+	VMOVUPS           1216(CX), Z5
+	VMOVUPS           256(R11), Z6
+	VFMADD231PS.BCST  48(R13), Z8, Z6
+	VFNMADD231PS.BCST 48(R14), Z5, Z6
+	VMOVUPS           Z6, 256(R11)
+	VMOVUPS           320(R11), Z6
+	VFMADD231PS.BCST  52(R13), Z9, Z6
+	VFNMADD231PS.BCST 52(R14), Z5, Z6
+	VMOVUPS           Z6, 320(R11)
+	VMOVUPS           384(R11), Z6
+	VFMADD231PS.BCST  56(R13), Z10, Z6
+	VFNMADD231PS.BCST 56(R14), Z5, Z6
+	VMOVUPS           Z6, 384(R11)
+	VMOVUPS           448(R11), Z6
+	VFMADD231PS.BCST  60(R13), Z11, Z6
+	VFNMADD231PS.BCST 60(R14), Z5, Z6
+	VMOVUPS           Z6, 448(R11)
+	ADDQ              $0x00000200, R12
+	ADDQ              $0x00000040, R13
+	ADDQ              $0x00000040, R14
+	DECQ              (SP)
+	JNZ               block
+	ADDQ              $0x00000200, R11
+	DECQ              tiles+32(FP)
+	JNZ               tile
+	VZEROUPPER
+	RET

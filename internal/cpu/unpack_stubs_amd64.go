@@ -67,11 +67,29 @@ func pipedQ40512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int
 // Unpacks IQ4_NL blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackIQ4NL512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
+// The product of 16 rows of IQ4_NL blocks and one of activations. Scales and minima are room for a block's.
+func fusedIQ4NL512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+
+// Adds the products of tiles of 16 rows of IQ4_NL blocks and 8 rows of activations to acc, [tiles][8][16].
+func pipedIQ4NL512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+
 // Unpacks MXFP4 blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackMXFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+
+// The product of 16 rows of MXFP4 blocks and one of activations. Scales and minima are room for a block's.
+func fusedMXFP4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+
+// Adds the products of tiles of 16 rows of MXFP4 blocks and 8 rows of activations to acc, [tiles][8][16].
+func pipedMXFP4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Unpacks NVFP4 blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackNVFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
 // Unpacks af4g64 blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackAffine4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+
+// The product of 16 rows of af4g64 blocks and one of activations. Scales and minima are room for a block's.
+func fusedAffine4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+
+// Adds the products of tiles of 16 rows of af4g64 blocks and 8 rows of activations to acc, [tiles][8][16].
+func pipedAffine4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)

@@ -223,10 +223,10 @@ var blockFormats = []blockFormat{
 	{name: "Q8", title: "pairs of Q8_0", bytes: 68, columns: 64, group: 32, fuse: true, body: bodyQ8},
 	{name: "IQ4XS", title: "IQ4_XS", bytes: 136, columns: 256, group: 32, fuse: true, body: bodyIQ4XS},
 	{name: "Q40", title: "Q4_0", bytes: 18, columns: 32, group: 32, fuse: true, body: func(k *blockKernel) func() { return k.bodyNibbles(2, nil) }},
-	{name: "IQ4NL", title: "IQ4_NL", bytes: 18, columns: 32, group: 32, body: func(k *blockKernel) func() { return k.bodyNibbles(2, &codebookIQ4) }},
-	{name: "MXFP4", title: "MXFP4", bytes: 17, columns: 32, group: 32, body: func(k *blockKernel) func() { return k.bodyNibbles(1, &codebookFP4) }},
+	{name: "IQ4NL", title: "IQ4_NL", bytes: 18, columns: 32, group: 32, fuse: true, body: func(k *blockKernel) func() { return k.bodyNibbles(2, &codebookIQ4) }},
+	{name: "MXFP4", title: "MXFP4", bytes: 17, columns: 32, group: 32, fuse: true, body: func(k *blockKernel) func() { return k.bodyNibbles(1, &codebookFP4) }},
 	{name: "NVFP4", title: "NVFP4", bytes: 36, columns: 64, group: 16, scaled: true, body: bodyNVFP4},
-	{name: "Affine4", title: "af4g64", bytes: 36, columns: 64, group: 32, minima: true, unsigned: true, body: bodyAffine4},
+	{name: "Affine4", title: "af4g64", bytes: 36, columns: 64, group: 32, minima: true, unsigned: true, fuse: true, body: bodyAffine4},
 }
 
 // scaleBytes writes the four bytes of v times d to the places of groups from first on, as float32.
@@ -564,6 +564,7 @@ func bodyAffine4(k *blockKernel) func() {
 				}
 			}
 		}
+		k.units(0, 2)
 	}
 }
 
