@@ -66,7 +66,7 @@ func (m *benchModel) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&m.path, "model-dir", "", "GGUF `file` or model directory (default the demonstration model)")
 	f.StringVar(&m.backend, "backend", target.Auto, "`backend` to run on")
-	f.IntVar(&m.chunk, "chunk", 256, "`rows` of a prompt in one pass")
+	f.IntVar(&m.chunk, "chunk", 0, "`rows` of a prompt in one pass (default what serves the backend best)")
 }
 
 func (m *benchModel) draftFlags(cmd *cobra.Command) {
@@ -105,7 +105,7 @@ func (m *benchModel) options() (target.Options, error) {
 			return o, err
 		}
 	}
-	if m.chunk < 1 || m.chunk > 1<<16 {
+	if m.chunk < 0 || m.chunk > 1<<16 {
 		return o, usagef("--chunk is %d; 1 to 65536 are possible", m.chunk)
 	}
 	if m.walk == "lookahead" {

@@ -24,6 +24,9 @@ type Backend struct {
 	Portable bool
 	// KVFormats are the ways it keeps keys and values; none: one of its own alone.
 	KVFormats []string
+	// Chunk is the rows of a prompt that a pass takes where nobody says how many: as few as read prompts nearly as fast as
+	// more would, since a pass takes memory for each. 0: the engine's own.
+	Chunk int
 	// Usable says why this machine cannot run it; nil runs everywhere.
 	Usable func() error
 }
@@ -49,7 +52,7 @@ func Backends() []Backend {
 	int8, bf16 := planner.KVInt8.String(), planner.KVBF16.String()
 	gpu := Backend{Name: "metal", Images: true, KVFormats: []string{int8, bf16}, Open: openMetal, Usable: metal.Usable}
 	all := []Backend{
-		{Name: "cpu", Portable: true, KVFormats: []string{int8, bf16}, Open: func(_ context.Context, o *Opening) (model.Backend, error) {
+		{Name: "cpu", Portable: true, Chunk: 128, KVFormats: []string{int8, bf16}, Open: func(_ context.Context, o *Opening) (model.Backend, error) {
 			co := cpu.Options{KV: cpu.KVBF16}
 			if o.KV == int8 {
 				co.KV = cpu.KVInt8

@@ -111,6 +111,9 @@ func Open(ctx context.Context, o Options) (_ *Target, err error) {
 		return nil, err
 	}
 	t.Backend = backend.Name
+	if t.Engine.Chunk == 0 {
+		t.Engine.Chunk = backend.Chunk
+	}
 	s, err := open()
 	if err != nil {
 		return nil, err
