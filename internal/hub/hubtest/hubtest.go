@@ -503,9 +503,12 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, name, file string
 		piece = max(1, min(piece, rate/50))
 	}
 	for len(body) > 0 {
-		n, err := w.Write(body[:min(piece, len(body))])
-		s.count(name, file, Count{Bytes: int64(n)})
+		next := body[:min(piece, len(body))]
+		// Counted before a client can have it, which may look at the count at once.
+		s.count(name, file, Count{Bytes: int64(len(next))})
+		n, err := w.Write(next)
 		if err != nil {
+			s.count(name, file, Count{Bytes: int64(n - len(next))})
 			return
 		}
 		body = body[n:]
