@@ -135,6 +135,8 @@ var unpackers512 = map[dequant.Type]*tileUnpacker{
 	dequant.IQ4XS:         {unpackIQ4XS512, 8, 136, 128, fusedIQ4XS512, pipedIQ4XS512r8},
 	dequant.MXFP4:         {unpackMXFP4512, 1, 17, 128, fusedMXFP4512, pipedMXFP4512r8},
 	dequant.NVFP4:         {unpackNVFP4512, 2, 36, 128, nil, nil},
+	dequant.IQ2XXS:        {unpackIQ2XXS512, 8, 66, 128, fusedIQ2XXS512, pipedIQ2XXS512r8},
+	dequant.IQ3XXS:        {unpackIQ3XXS512, 8, 98, 128, fusedIQ3XXS512, pipedIQ3XXS512r8},
 	dequant.Affine(4, 64): {unpackAffine4512, 2, 36, 0, fusedAffine4512, pipedAffine4512r8},
 }
 

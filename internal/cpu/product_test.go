@@ -106,7 +106,10 @@ func BenchmarkTiles(b *testing.B) {
 		b.Fatal(err)
 	}
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, kind := range []dequant.Type{dequant.Q4_K, dequant.Q5_K, dequant.Q6_K, dequant.Q8_0, dequant.Q4_0, dequant.IQ4XS, dequant.IQ4NL, dequant.MXFP4, dequant.Affine(4, 64)} {
+	for _, kind := range []dequant.Type{
+		dequant.Q4_K, dequant.Q5_K, dequant.Q6_K, dequant.Q8_0, dequant.Q4_0, dequant.IQ4XS, dequant.IQ4NL, dequant.MXFP4,
+		dequant.IQ2XXS, dequant.IQ3XXS, dequant.Affine(4, 64),
+	} {
 		for _, rows := range k.panels {
 			b.Run(fmt.Sprintf("%s/%d", kind, rows), func(b *testing.B) {
 				const tiles, cols = 8, 1024

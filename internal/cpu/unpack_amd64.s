@@ -19489,3 +19489,11239 @@ step:
 	JNZ               tile
 	VZEROUPPER
 	RET
+
+// func unpackIQ2XXS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
+TEXT ·unpackIQ2XXS512(SB), $0-56
+	MOVQ      codes+0(FP), AX
+	MOVQ      scales+8(FP), CX
+	MOVQ      src+24(FP), DX
+	MOVQ      stride+32(FP), BX
+	LEAQ      (BX)(BX*2), SI
+	LEAQ      (DX)(BX*4), DI
+	LEAQ      (DI)(BX*4), R8
+	LEAQ      (R8)(BX*4), R9
+	MOVQ      blocks+40(FP), R10
+	MOVQ      ahead+48(FP), R11
+	LEAQ      gridIQ2_XXS<>+0(SB), R12
+	KXNORW    K1, K1, K1
+	VMOVDQU32 signMasks<>+0(SB), Z0
+	VMOVDQU32 signParity<>+0(SB), Z1
+
+block:
+	VPXORD          Z2, Z2, Z2
+	VPXORD          Z3, Z3, Z3
+	VPINSRW         $0x00, (DX), X2, X2
+	VPINSRW         $0x00, (R8), X3, X3
+	VPINSRW         $0x01, (DX)(BX*1), X2, X2
+	VPINSRW         $0x01, (R8)(BX*1), X3, X3
+	VPINSRW         $0x02, (DX)(BX*2), X2, X2
+	VPINSRW         $0x02, (R8)(BX*2), X3, X3
+	VPINSRW         $0x03, (DX)(SI*1), X2, X2
+	VPINSRW         $0x03, (R8)(SI*1), X3, X3
+	VPINSRW         $0x04, (DI), X2, X2
+	VPINSRW         $0x04, (R9), X3, X3
+	VPINSRW         $0x05, (DI)(BX*1), X2, X2
+	VPINSRW         $0x05, (R9)(BX*1), X3, X3
+	VPINSRW         $0x06, (DI)(BX*2), X2, X2
+	VPINSRW         $0x06, (R9)(BX*2), X3, X3
+	VPINSRW         $0x07, (DI)(SI*1), X2, X2
+	VPINSRW         $0x07, (R9)(SI*1), X3, X3
+	VINSERTI32X4    $0x01, X3, Y2, Y2
+	VCVTPH2PS       Y2, Z4
+	VBROADCASTI32X4 2(DX), Z5
+	VINSERTI32X4    $0x01, 2(DI), Z5, Z5
+	VINSERTI32X4    $0x02, 2(R8), Z5, Z5
+	VINSERTI32X4    $0x03, 2(R9), Z5, Z5
+	VBROADCASTI32X4 2(DX)(BX*1), Z6
+	VINSERTI32X4    $0x01, 2(DI)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x02, 2(R8)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x03, 2(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4 2(DX)(BX*2), Z7
+	VINSERTI32X4    $0x01, 2(DI)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x02, 2(R8)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x03, 2(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4 2(DX)(SI*1), Z8
+	VINSERTI32X4    $0x01, 2(DI)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 2(R8)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 2(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ      Z6, Z5, Z9
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLQDQ     Z6, Z9, Z8
+	VPUNPCKHQDQ     Z6, Z9, Z6
+	VPUNPCKLQDQ     Z7, Z5, Z9
+	VPUNPCKHQDQ     Z7, Z5, Z5
+	VPSRLD          $0x1c, Z6, Z7
+	VCVTDQ2PS       Z7, Z7
+	VADDPS.BCST     dword3f000000<>+0(SB), Z7, Z7
+	VMULPS          Z4, Z7, Z7
+	VMULPS.BCST     dword3e800000<>+0(SB), Z7, Z7
+	VMOVUPS         Z7, (CX)
+	VPSRLD          $0x00, Z6, Z7
+	VPSRLD          $0x04, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, (AX)
+	PREFETCHT1      (R11)
+	VPSRLD          $0x00, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R12)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 64(AX)
+	VPSRLD          $0x07, Z6, Z7
+	VPSRLD          $0x0b, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x08, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 128(AX)
+	VPSRLD          $0x08, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R12)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 192(AX)
+	PREFETCHT1      64(R11)
+	VPSRLD          $0x0e, Z6, Z7
+	VPSRLD          $0x12, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x10, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 256(AX)
+	VPSRLD          $0x10, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R12)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 320(AX)
+	VPSRLD          $0x15, Z6, Z7
+	VPSRLD          $0x19, Z6, Z6
+	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
+	VPXORD          Z7, Z6, Z10
+	VPERMD          Z1, Z10, Z10
+	VPORD           Z10, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPSRLD          $0x18, Z8, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R12)(Z10*8), K2, Z11
+	VPXORD          Z7, Z11, Z11
+	VPSUBB          Z7, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 384(AX)
+	VPSRLD          $0x18, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R12)(Z7*8), K2, Z8
+	VPXORD          Z6, Z8, Z8
+	VPSUBB          Z6, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 448(AX)
+	PREFETCHT1      128(R11)
+	VPSRLD          $0x1c, Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VADDPS.BCST     dword3f000000<>+0(SB), Z6, Z6
+	VMULPS          Z4, Z6, Z6
+	VMULPS.BCST     dword3e800000<>+0(SB), Z6, Z6
+	VMOVUPS         Z6, 64(CX)
+	VPSRLD          $0x00, Z5, Z6
+	VPSRLD          $0x04, Z5, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z6, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x00, Z9, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R12)(Z8*8), K2, Z10
+	VPXORD          Z6, Z10, Z10
+	VPSUBB          Z6, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 512(AX)
+	VPSRLD          $0x00, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R12)(Z6*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 576(AX)
+	VPSRLD          $0x07, Z5, Z6
+	VPSRLD          $0x0b, Z5, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z6, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x08, Z9, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R12)(Z8*8), K2, Z10
+	VPXORD          Z6, Z10, Z10
+	VPSUBB          Z6, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 640(AX)
+	VPSRLD          $0x08, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R12)(Z6*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 704(AX)
+	PREFETCHT1      192(R11)
+	VPSRLD          $0x0e, Z5, Z6
+	VPSRLD          $0x12, Z5, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z6, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x10, Z9, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R12)(Z8*8), K2, Z10
+	VPXORD          Z6, Z10, Z10
+	VPSUBB          Z6, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 768(AX)
+	VPSRLD          $0x10, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R12)(Z6*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 832(AX)
+	VPSRLD          $0x15, Z5, Z6
+	VPSRLD          $0x19, Z5, Z5
+	VPANDD.BCST     dword00000007<>+0(SB), Z5, Z5
+	VPXORD          Z6, Z5, Z7
+	VPERMD          Z1, Z7, Z7
+	VPORD           Z7, Z5, Z5
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z5, Z5
+	VPSRLD          $0x18, Z9, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R12)(Z7*8), K2, Z8
+	VPXORD          Z6, Z8, Z8
+	VPSUBB          Z6, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 896(AX)
+	VPSRLD          $0x18, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z7, Z7, Z7
+	VPGATHERDD      4(R12)(Z6*8), K2, Z7
+	VPXORD          Z5, Z7, Z7
+	VPSUBB          Z5, Z7, Z7
+	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 960(AX)
+	PREFETCHT1      256(R11)
+	VBROADCASTI32X4 18(DX), Z5
+	VINSERTI32X4    $0x01, 18(DI), Z5, Z5
+	VINSERTI32X4    $0x02, 18(R8), Z5, Z5
+	VINSERTI32X4    $0x03, 18(R9), Z5, Z5
+	VBROADCASTI32X4 18(DX)(BX*1), Z6
+	VINSERTI32X4    $0x01, 18(DI)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x02, 18(R8)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x03, 18(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4 18(DX)(BX*2), Z7
+	VINSERTI32X4    $0x01, 18(DI)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x02, 18(R8)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x03, 18(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4 18(DX)(SI*1), Z8
+	VINSERTI32X4    $0x01, 18(DI)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 18(R8)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 18(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ      Z6, Z5, Z9
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLQDQ     Z6, Z9, Z8
+	VPUNPCKHQDQ     Z6, Z9, Z6
+	VPUNPCKLQDQ     Z7, Z5, Z9
+	VPUNPCKHQDQ     Z7, Z5, Z5
+	VPSRLD          $0x1c, Z6, Z7
+	VCVTDQ2PS       Z7, Z7
+	VADDPS.BCST     dword3f000000<>+0(SB), Z7, Z7
+	VMULPS          Z4, Z7, Z7
+	VMULPS.BCST     dword3e800000<>+0(SB), Z7, Z7
+	VMOVUPS         Z7, 128(CX)
+	VPSRLD          $0x00, Z6, Z7
+	VPSRLD          $0x04, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 1024(AX)
+	VPSRLD          $0x00, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R12)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 1088(AX)
+	VPSRLD          $0x07, Z6, Z7
+	VPSRLD          $0x0b, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x08, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 1152(AX)
+	PREFETCHT1      320(R11)
+	VPSRLD          $0x08, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R12)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 1216(AX)
+	VPSRLD          $0x0e, Z6, Z7
+	VPSRLD          $0x12, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x10, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 1280(AX)
+	VPSRLD          $0x10, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R12)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 1344(AX)
+	VPSRLD          $0x15, Z6, Z7
+	VPSRLD          $0x19, Z6, Z6
+	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
+	VPXORD          Z7, Z6, Z10
+	VPERMD          Z1, Z10, Z10
+	VPORD           Z10, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPSRLD          $0x18, Z8, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R12)(Z10*8), K2, Z11
+	VPXORD          Z7, Z11, Z11
+	VPSUBB          Z7, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 1408(AX)
+	PREFETCHT1      384(R11)
+	VPSRLD          $0x18, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R12)(Z7*8), K2, Z8
+	VPXORD          Z6, Z8, Z8
+	VPSUBB          Z6, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 1472(AX)
+	VPSRLD          $0x1c, Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VADDPS.BCST     dword3f000000<>+0(SB), Z6, Z6
+	VMULPS          Z4, Z6, Z6
+	VMULPS.BCST     dword3e800000<>+0(SB), Z6, Z6
+	VMOVUPS         Z6, 192(CX)
+	VPSRLD          $0x00, Z5, Z6
+	VPSRLD          $0x04, Z5, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z6, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x00, Z9, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R12)(Z8*8), K2, Z10
+	VPXORD          Z6, Z10, Z10
+	VPSUBB          Z6, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 1536(AX)
+	VPSRLD          $0x00, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R12)(Z6*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 1600(AX)
+	VPSRLD          $0x07, Z5, Z6
+	VPSRLD          $0x0b, Z5, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z6, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x08, Z9, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R12)(Z8*8), K2, Z10
+	VPXORD          Z6, Z10, Z10
+	VPSUBB          Z6, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 1664(AX)
+	PREFETCHT1      448(R11)
+	VPSRLD          $0x08, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R12)(Z6*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 1728(AX)
+	VPSRLD          $0x0e, Z5, Z6
+	VPSRLD          $0x12, Z5, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z6, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x10, Z9, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R12)(Z8*8), K2, Z10
+	VPXORD          Z6, Z10, Z10
+	VPSUBB          Z6, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 1792(AX)
+	VPSRLD          $0x10, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R12)(Z6*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 1856(AX)
+	VPSRLD          $0x15, Z5, Z6
+	VPSRLD          $0x19, Z5, Z5
+	VPANDD.BCST     dword00000007<>+0(SB), Z5, Z5
+	VPXORD          Z6, Z5, Z7
+	VPERMD          Z1, Z7, Z7
+	VPORD           Z7, Z5, Z5
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z5, Z5
+	VPSRLD          $0x18, Z9, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R12)(Z7*8), K2, Z8
+	VPXORD          Z6, Z8, Z8
+	VPSUBB          Z6, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 1920(AX)
+	PREFETCHT1      512(R11)
+	VPSRLD          $0x18, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z7, Z7, Z7
+	VPGATHERDD      4(R12)(Z6*8), K2, Z7
+	VPXORD          Z5, Z7, Z7
+	VPSUBB          Z5, Z7, Z7
+	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 1984(AX)
+	VBROADCASTI32X4 34(DX), Z5
+	VINSERTI32X4    $0x01, 34(DI), Z5, Z5
+	VINSERTI32X4    $0x02, 34(R8), Z5, Z5
+	VINSERTI32X4    $0x03, 34(R9), Z5, Z5
+	VBROADCASTI32X4 34(DX)(BX*1), Z6
+	VINSERTI32X4    $0x01, 34(DI)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x02, 34(R8)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x03, 34(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4 34(DX)(BX*2), Z7
+	VINSERTI32X4    $0x01, 34(DI)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x02, 34(R8)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x03, 34(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4 34(DX)(SI*1), Z8
+	VINSERTI32X4    $0x01, 34(DI)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 34(R8)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 34(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ      Z6, Z5, Z9
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLQDQ     Z6, Z9, Z8
+	VPUNPCKHQDQ     Z6, Z9, Z6
+	VPUNPCKLQDQ     Z7, Z5, Z9
+	VPUNPCKHQDQ     Z7, Z5, Z5
+	VPSRLD          $0x1c, Z6, Z7
+	VCVTDQ2PS       Z7, Z7
+	VADDPS.BCST     dword3f000000<>+0(SB), Z7, Z7
+	VMULPS          Z4, Z7, Z7
+	VMULPS.BCST     dword3e800000<>+0(SB), Z7, Z7
+	VMOVUPS         Z7, 256(CX)
+	VPSRLD          $0x00, Z6, Z7
+	VPSRLD          $0x04, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 2048(AX)
+	VPSRLD          $0x00, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R12)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2112(AX)
+	PREFETCHT1      576(R11)
+	VPSRLD          $0x07, Z6, Z7
+	VPSRLD          $0x0b, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x08, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 2176(AX)
+	VPSRLD          $0x08, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R12)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2240(AX)
+	VPSRLD          $0x0e, Z6, Z7
+	VPSRLD          $0x12, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x10, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 2304(AX)
+	VPSRLD          $0x10, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R12)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2368(AX)
+	PREFETCHT1      640(R11)
+	VPSRLD          $0x15, Z6, Z7
+	VPSRLD          $0x19, Z6, Z6
+	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
+	VPXORD          Z7, Z6, Z10
+	VPERMD          Z1, Z10, Z10
+	VPORD           Z10, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPSRLD          $0x18, Z8, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R12)(Z10*8), K2, Z11
+	VPXORD          Z7, Z11, Z11
+	VPSUBB          Z7, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2432(AX)
+	VPSRLD          $0x18, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R12)(Z7*8), K2, Z8
+	VPXORD          Z6, Z8, Z8
+	VPSUBB          Z6, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 2496(AX)
+	VPSRLD          $0x1c, Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VADDPS.BCST     dword3f000000<>+0(SB), Z6, Z6
+	VMULPS          Z4, Z6, Z6
+	VMULPS.BCST     dword3e800000<>+0(SB), Z6, Z6
+	VMOVUPS         Z6, 320(CX)
+	VPSRLD          $0x00, Z5, Z6
+	VPSRLD          $0x04, Z5, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z6, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x00, Z9, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R12)(Z8*8), K2, Z10
+	VPXORD          Z6, Z10, Z10
+	VPSUBB          Z6, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 2560(AX)
+	VPSRLD          $0x00, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R12)(Z6*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 2624(AX)
+	PREFETCHT1      704(R11)
+	VPSRLD          $0x07, Z5, Z6
+	VPSRLD          $0x0b, Z5, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z6, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x08, Z9, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R12)(Z8*8), K2, Z10
+	VPXORD          Z6, Z10, Z10
+	VPSUBB          Z6, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 2688(AX)
+	VPSRLD          $0x08, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R12)(Z6*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 2752(AX)
+	VPSRLD          $0x0e, Z5, Z6
+	VPSRLD          $0x12, Z5, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z6, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x10, Z9, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R12)(Z8*8), K2, Z10
+	VPXORD          Z6, Z10, Z10
+	VPSUBB          Z6, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 2816(AX)
+	VPSRLD          $0x10, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R12)(Z6*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 2880(AX)
+	PREFETCHT1      768(R11)
+	VPSRLD          $0x15, Z5, Z6
+	VPSRLD          $0x19, Z5, Z5
+	VPANDD.BCST     dword00000007<>+0(SB), Z5, Z5
+	VPXORD          Z6, Z5, Z7
+	VPERMD          Z1, Z7, Z7
+	VPORD           Z7, Z5, Z5
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z5, Z5
+	VPSRLD          $0x18, Z9, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R12)(Z7*8), K2, Z8
+	VPXORD          Z6, Z8, Z8
+	VPSUBB          Z6, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 2944(AX)
+	VPSRLD          $0x18, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z7, Z7, Z7
+	VPGATHERDD      4(R12)(Z6*8), K2, Z7
+	VPXORD          Z5, Z7, Z7
+	VPSUBB          Z5, Z7, Z7
+	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 3008(AX)
+	VBROADCASTI32X4 50(DX), Z5
+	VINSERTI32X4    $0x01, 50(DI), Z5, Z5
+	VINSERTI32X4    $0x02, 50(R8), Z5, Z5
+	VINSERTI32X4    $0x03, 50(R9), Z5, Z5
+	VBROADCASTI32X4 50(DX)(BX*1), Z6
+	VINSERTI32X4    $0x01, 50(DI)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x02, 50(R8)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x03, 50(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4 50(DX)(BX*2), Z7
+	VINSERTI32X4    $0x01, 50(DI)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x02, 50(R8)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x03, 50(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4 50(DX)(SI*1), Z8
+	VINSERTI32X4    $0x01, 50(DI)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 50(R8)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 50(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ      Z6, Z5, Z9
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLQDQ     Z6, Z9, Z8
+	VPUNPCKHQDQ     Z6, Z9, Z6
+	VPUNPCKLQDQ     Z7, Z5, Z9
+	VPUNPCKHQDQ     Z7, Z5, Z5
+	VPSRLD          $0x1c, Z6, Z7
+	VCVTDQ2PS       Z7, Z7
+	VADDPS.BCST     dword3f000000<>+0(SB), Z7, Z7
+	VMULPS          Z4, Z7, Z7
+	VMULPS.BCST     dword3e800000<>+0(SB), Z7, Z7
+	VMOVUPS         Z7, 384(CX)
+	VPSRLD          $0x00, Z6, Z7
+	VPSRLD          $0x04, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 3072(AX)
+	PREFETCHT1      832(R11)
+	VPSRLD          $0x00, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R12)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 3136(AX)
+	VPSRLD          $0x07, Z6, Z7
+	VPSRLD          $0x0b, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x08, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 3200(AX)
+	VPSRLD          $0x08, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R12)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 3264(AX)
+	VPSRLD          $0x0e, Z6, Z7
+	VPSRLD          $0x12, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x10, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 3328(AX)
+	PREFETCHT1      896(R11)
+	VPSRLD          $0x10, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R12)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 3392(AX)
+	VPSRLD          $0x15, Z6, Z7
+	VPSRLD          $0x19, Z6, Z6
+	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
+	VPXORD          Z7, Z6, Z10
+	VPERMD          Z1, Z10, Z10
+	VPORD           Z10, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPSRLD          $0x18, Z8, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R12)(Z10*8), K2, Z11
+	VPXORD          Z7, Z11, Z11
+	VPSUBB          Z7, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 3456(AX)
+	VPSRLD          $0x18, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R12)(Z7*8), K2, Z8
+	VPXORD          Z6, Z8, Z8
+	VPSUBB          Z6, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3520(AX)
+	VPSRLD          $0x1c, Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VADDPS.BCST     dword3f000000<>+0(SB), Z6, Z6
+	VMULPS          Z4, Z6, Z6
+	VMULPS.BCST     dword3e800000<>+0(SB), Z6, Z6
+	VMOVUPS         Z6, 448(CX)
+	VPSRLD          $0x00, Z5, Z4
+	VPSRLD          $0x04, Z5, Z6
+	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
+	VPXORD          Z4, Z6, Z7
+	VPERMD          Z1, Z7, Z7
+	VPORD           Z7, Z6, Z6
+	VPERMD          Z0, Z4, Z4
+	VPERMD          Z0, Z6, Z6
+	VPSRLD          $0x00, Z9, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R12)(Z7*8), K2, Z8
+	VPXORD          Z4, Z8, Z8
+	VPSUBB          Z4, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3584(AX)
+	PREFETCHT1      960(R11)
+	VPSRLD          $0x00, Z9, Z4
+	VPANDD.BCST     dword000000ff<>+0(SB), Z4, Z4
+	KMOVW           K1, K2
+	VPXORD          Z7, Z7, Z7
+	VPGATHERDD      4(R12)(Z4*8), K2, Z7
+	VPXORD          Z6, Z7, Z7
+	VPSUBB          Z6, Z7, Z7
+	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 3648(AX)
+	VPSRLD          $0x07, Z5, Z4
+	VPSRLD          $0x0b, Z5, Z6
+	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
+	VPXORD          Z4, Z6, Z7
+	VPERMD          Z1, Z7, Z7
+	VPORD           Z7, Z6, Z6
+	VPERMD          Z0, Z4, Z4
+	VPERMD          Z0, Z6, Z6
+	VPSRLD          $0x08, Z9, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R12)(Z7*8), K2, Z8
+	VPXORD          Z4, Z8, Z8
+	VPSUBB          Z4, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3712(AX)
+	VPSRLD          $0x08, Z9, Z4
+	VPANDD.BCST     dword000000ff<>+0(SB), Z4, Z4
+	KMOVW           K1, K2
+	VPXORD          Z7, Z7, Z7
+	VPGATHERDD      4(R12)(Z4*8), K2, Z7
+	VPXORD          Z6, Z7, Z7
+	VPSUBB          Z6, Z7, Z7
+	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 3776(AX)
+	VPSRLD          $0x0e, Z5, Z4
+	VPSRLD          $0x12, Z5, Z6
+	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
+	VPXORD          Z4, Z6, Z7
+	VPERMD          Z1, Z7, Z7
+	VPORD           Z7, Z6, Z6
+	VPERMD          Z0, Z4, Z4
+	VPERMD          Z0, Z6, Z6
+	VPSRLD          $0x10, Z9, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R12)(Z7*8), K2, Z8
+	VPXORD          Z4, Z8, Z8
+	VPSUBB          Z4, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3840(AX)
+	PREFETCHT1      1024(R11)
+	VPSRLD          $0x10, Z9, Z4
+	VPANDD.BCST     dword000000ff<>+0(SB), Z4, Z4
+	KMOVW           K1, K2
+	VPXORD          Z7, Z7, Z7
+	VPGATHERDD      4(R12)(Z4*8), K2, Z7
+	VPXORD          Z6, Z7, Z7
+	VPSUBB          Z6, Z7, Z7
+	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 3904(AX)
+	VPSRLD          $0x15, Z5, Z4
+	VPSRLD          $0x19, Z5, Z5
+	VPANDD.BCST     dword00000007<>+0(SB), Z5, Z5
+	VPXORD          Z4, Z5, Z6
+	VPERMD          Z1, Z6, Z6
+	VPORD           Z6, Z5, Z5
+	VPERMD          Z0, Z4, Z4
+	VPERMD          Z0, Z5, Z5
+	VPSRLD          $0x18, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z7, Z7, Z7
+	VPGATHERDD      (R12)(Z6*8), K2, Z7
+	VPXORD          Z4, Z7, Z7
+	VPSUBB          Z4, Z7, Z7
+	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 3968(AX)
+	VPSRLD          $0x18, Z9, Z4
+	VPANDD.BCST     dword000000ff<>+0(SB), Z4, Z4
+	KMOVW           K1, K2
+	VPXORD          Z6, Z6, Z6
+	VPGATHERDD      4(R12)(Z4*8), K2, Z6
+	VPXORD          Z5, Z6, Z6
+	VPSUBB          Z5, Z6, Z6
+	VPXORD.BCST     dword80808080<>+0(SB), Z6, Z6
+	VMOVDQU32       Z6, 4032(AX)
+	ADDQ            $0x00000042, DX
+	ADDQ            $0x00000042, DI
+	ADDQ            $0x00000042, R8
+	ADDQ            $0x00000042, R9
+	ADDQ            $0x00000420, R11
+	ADDQ            $0x00001000, AX
+	ADDQ            $0x00000200, CX
+	DECQ            R10
+	JNZ             block
+	VZEROUPPER
+	RET
+
+DATA gridIQ2_XXS<>+0(SB)/8, $0x0808080808080808
+DATA gridIQ2_XXS<>+8(SB)/8, $0x080808080808082b
+DATA gridIQ2_XXS<>+16(SB)/8, $0x0808080808081919
+DATA gridIQ2_XXS<>+24(SB)/8, $0x0808080808082b08
+DATA gridIQ2_XXS<>+32(SB)/8, $0x0808080808082b2b
+DATA gridIQ2_XXS<>+40(SB)/8, $0x0808080808190819
+DATA gridIQ2_XXS<>+48(SB)/8, $0x0808080808191908
+DATA gridIQ2_XXS<>+56(SB)/8, $0x08080808082b0808
+DATA gridIQ2_XXS<>+64(SB)/8, $0x08080808082b082b
+DATA gridIQ2_XXS<>+72(SB)/8, $0x08080808082b2b08
+DATA gridIQ2_XXS<>+80(SB)/8, $0x08080808082b2b2b
+DATA gridIQ2_XXS<>+88(SB)/8, $0x0808080819080819
+DATA gridIQ2_XXS<>+96(SB)/8, $0x0808080819081908
+DATA gridIQ2_XXS<>+104(SB)/8, $0x0808080819190808
+DATA gridIQ2_XXS<>+112(SB)/8, $0x0808080819192b08
+DATA gridIQ2_XXS<>+120(SB)/8, $0x08080808192b0819
+DATA gridIQ2_XXS<>+128(SB)/8, $0x08080808192b1908
+DATA gridIQ2_XXS<>+136(SB)/8, $0x080808082b080808
+DATA gridIQ2_XXS<>+144(SB)/8, $0x080808082b08082b
+DATA gridIQ2_XXS<>+152(SB)/8, $0x080808082b082b2b
+DATA gridIQ2_XXS<>+160(SB)/8, $0x080808082b2b082b
+DATA gridIQ2_XXS<>+168(SB)/8, $0x0808081908080819
+DATA gridIQ2_XXS<>+176(SB)/8, $0x0808081908081908
+DATA gridIQ2_XXS<>+184(SB)/8, $0x0808081908190808
+DATA gridIQ2_XXS<>+192(SB)/8, $0x0808081908191919
+DATA gridIQ2_XXS<>+200(SB)/8, $0x0808081919080808
+DATA gridIQ2_XXS<>+208(SB)/8, $0x080808192b081908
+DATA gridIQ2_XXS<>+216(SB)/8, $0x080808192b192b08
+DATA gridIQ2_XXS<>+224(SB)/8, $0x0808082b08080808
+DATA gridIQ2_XXS<>+232(SB)/8, $0x0808082b0808082b
+DATA gridIQ2_XXS<>+240(SB)/8, $0x0808082b082b082b
+DATA gridIQ2_XXS<>+248(SB)/8, $0x0808082b2b08082b
+DATA gridIQ2_XXS<>+256(SB)/8, $0x0808190808080819
+DATA gridIQ2_XXS<>+264(SB)/8, $0x0808190808081908
+DATA gridIQ2_XXS<>+272(SB)/8, $0x0808190808190808
+DATA gridIQ2_XXS<>+280(SB)/8, $0x08081908082b0819
+DATA gridIQ2_XXS<>+288(SB)/8, $0x08081908082b1908
+DATA gridIQ2_XXS<>+296(SB)/8, $0x0808190819080808
+DATA gridIQ2_XXS<>+304(SB)/8, $0x080819081908082b
+DATA gridIQ2_XXS<>+312(SB)/8, $0x0808190819082b08
+DATA gridIQ2_XXS<>+320(SB)/8, $0x08081908192b0808
+DATA gridIQ2_XXS<>+328(SB)/8, $0x080819082b080819
+DATA gridIQ2_XXS<>+336(SB)/8, $0x080819082b081908
+DATA gridIQ2_XXS<>+344(SB)/8, $0x080819082b190808
+DATA gridIQ2_XXS<>+352(SB)/8, $0x080819082b2b1908
+DATA gridIQ2_XXS<>+360(SB)/8, $0x0808191908080808
+DATA gridIQ2_XXS<>+368(SB)/8, $0x080819190808082b
+DATA gridIQ2_XXS<>+376(SB)/8, $0x0808191908082b08
+DATA gridIQ2_XXS<>+384(SB)/8, $0x08081919082b0808
+DATA gridIQ2_XXS<>+392(SB)/8, $0x080819191908192b
+DATA gridIQ2_XXS<>+400(SB)/8, $0x08081919192b2b19
+DATA gridIQ2_XXS<>+408(SB)/8, $0x080819192b080808
+DATA gridIQ2_XXS<>+416(SB)/8, $0x080819192b190819
+DATA gridIQ2_XXS<>+424(SB)/8, $0x0808192b08082b19
+DATA gridIQ2_XXS<>+432(SB)/8, $0x0808192b08190808
+DATA gridIQ2_XXS<>+440(SB)/8, $0x0808192b19080808
+DATA gridIQ2_XXS<>+448(SB)/8, $0x0808192b2b081908
+DATA gridIQ2_XXS<>+456(SB)/8, $0x0808192b2b2b1908
+DATA gridIQ2_XXS<>+464(SB)/8, $0x08082b0808080808
+DATA gridIQ2_XXS<>+472(SB)/8, $0x08082b0808081919
+DATA gridIQ2_XXS<>+480(SB)/8, $0x08082b0808082b08
+DATA gridIQ2_XXS<>+488(SB)/8, $0x08082b0808191908
+DATA gridIQ2_XXS<>+496(SB)/8, $0x08082b08082b2b08
+DATA gridIQ2_XXS<>+504(SB)/8, $0x08082b0819080819
+DATA gridIQ2_XXS<>+512(SB)/8, $0x08082b0819081908
+DATA gridIQ2_XXS<>+520(SB)/8, $0x08082b0819190808
+DATA gridIQ2_XXS<>+528(SB)/8, $0x08082b081919082b
+DATA gridIQ2_XXS<>+536(SB)/8, $0x08082b082b082b08
+DATA gridIQ2_XXS<>+544(SB)/8, $0x08082b1908081908
+DATA gridIQ2_XXS<>+552(SB)/8, $0x08082b1919080808
+DATA gridIQ2_XXS<>+560(SB)/8, $0x08082b2b0808082b
+DATA gridIQ2_XXS<>+568(SB)/8, $0x08082b2b08191908
+DATA gridIQ2_XXS<>+576(SB)/8, $0x0819080808080819
+DATA gridIQ2_XXS<>+584(SB)/8, $0x0819080808081908
+DATA gridIQ2_XXS<>+592(SB)/8, $0x0819080808190808
+DATA gridIQ2_XXS<>+600(SB)/8, $0x08190808082b0819
+DATA gridIQ2_XXS<>+608(SB)/8, $0x0819080819080808
+DATA gridIQ2_XXS<>+616(SB)/8, $0x08190808192b0808
+DATA gridIQ2_XXS<>+624(SB)/8, $0x081908082b081908
+DATA gridIQ2_XXS<>+632(SB)/8, $0x081908082b190808
+DATA gridIQ2_XXS<>+640(SB)/8, $0x081908082b191919
+DATA gridIQ2_XXS<>+648(SB)/8, $0x0819081908080808
+DATA gridIQ2_XXS<>+656(SB)/8, $0x0819081908082b08
+DATA gridIQ2_XXS<>+664(SB)/8, $0x08190819082b0808
+DATA gridIQ2_XXS<>+672(SB)/8, $0x0819081919190808
+DATA gridIQ2_XXS<>+680(SB)/8, $0x0819081919192b2b
+DATA gridIQ2_XXS<>+688(SB)/8, $0x081908192b080808
+DATA gridIQ2_XXS<>+696(SB)/8, $0x0819082b082b1908
+DATA gridIQ2_XXS<>+704(SB)/8, $0x0819082b19081919
+DATA gridIQ2_XXS<>+712(SB)/8, $0x0819190808080808
+DATA gridIQ2_XXS<>+720(SB)/8, $0x0819190808082b08
+DATA gridIQ2_XXS<>+728(SB)/8, $0x08191908082b0808
+DATA gridIQ2_XXS<>+736(SB)/8, $0x08191908082b1919
+DATA gridIQ2_XXS<>+744(SB)/8, $0x0819190819082b19
+DATA gridIQ2_XXS<>+752(SB)/8, $0x081919082b080808
+DATA gridIQ2_XXS<>+760(SB)/8, $0x0819191908192b08
+DATA gridIQ2_XXS<>+768(SB)/8, $0x08191919192b082b
+DATA gridIQ2_XXS<>+776(SB)/8, $0x0819192b08080808
+DATA gridIQ2_XXS<>+784(SB)/8, $0x0819192b0819192b
+DATA gridIQ2_XXS<>+792(SB)/8, $0x08192b0808080819
+DATA gridIQ2_XXS<>+800(SB)/8, $0x08192b0808081908
+DATA gridIQ2_XXS<>+808(SB)/8, $0x08192b0808190808
+DATA gridIQ2_XXS<>+816(SB)/8, $0x08192b0819080808
+DATA gridIQ2_XXS<>+824(SB)/8, $0x08192b082b080819
+DATA gridIQ2_XXS<>+832(SB)/8, $0x08192b1908080808
+DATA gridIQ2_XXS<>+840(SB)/8, $0x08192b1908081919
+DATA gridIQ2_XXS<>+848(SB)/8, $0x08192b192b2b0808
+DATA gridIQ2_XXS<>+856(SB)/8, $0x08192b2b19190819
+DATA gridIQ2_XXS<>+864(SB)/8, $0x082b080808080808
+DATA gridIQ2_XXS<>+872(SB)/8, $0x082b08080808082b
+DATA gridIQ2_XXS<>+880(SB)/8, $0x082b080808082b2b
+DATA gridIQ2_XXS<>+888(SB)/8, $0x082b080819081908
+DATA gridIQ2_XXS<>+896(SB)/8, $0x082b0808192b0819
+DATA gridIQ2_XXS<>+904(SB)/8, $0x082b08082b080808
+DATA gridIQ2_XXS<>+912(SB)/8, $0x082b08082b08082b
+DATA gridIQ2_XXS<>+920(SB)/8, $0x082b0819082b2b19
+DATA gridIQ2_XXS<>+928(SB)/8, $0x082b081919082b08
+DATA gridIQ2_XXS<>+936(SB)/8, $0x082b082b08080808
+DATA gridIQ2_XXS<>+944(SB)/8, $0x082b082b0808082b
+DATA gridIQ2_XXS<>+952(SB)/8, $0x082b190808080819
+DATA gridIQ2_XXS<>+960(SB)/8, $0x082b190808081908
+DATA gridIQ2_XXS<>+968(SB)/8, $0x082b190808190808
+DATA gridIQ2_XXS<>+976(SB)/8, $0x082b190819080808
+DATA gridIQ2_XXS<>+984(SB)/8, $0x082b19081919192b
+DATA gridIQ2_XXS<>+992(SB)/8, $0x082b191908080808
+DATA gridIQ2_XXS<>+1000(SB)/8, $0x082b191919080819
+DATA gridIQ2_XXS<>+1008(SB)/8, $0x082b1919192b1908
+DATA gridIQ2_XXS<>+1016(SB)/8, $0x082b192b2b190808
+DATA gridIQ2_XXS<>+1024(SB)/8, $0x082b2b0808082b08
+DATA gridIQ2_XXS<>+1032(SB)/8, $0x082b2b08082b0808
+DATA gridIQ2_XXS<>+1040(SB)/8, $0x082b2b082b191908
+DATA gridIQ2_XXS<>+1048(SB)/8, $0x082b2b2b19081908
+DATA gridIQ2_XXS<>+1056(SB)/8, $0x1908080808080819
+DATA gridIQ2_XXS<>+1064(SB)/8, $0x1908080808081908
+DATA gridIQ2_XXS<>+1072(SB)/8, $0x1908080808190808
+DATA gridIQ2_XXS<>+1080(SB)/8, $0x1908080808192b08
+DATA gridIQ2_XXS<>+1088(SB)/8, $0x19080808082b0819
+DATA gridIQ2_XXS<>+1096(SB)/8, $0x19080808082b1908
+DATA gridIQ2_XXS<>+1104(SB)/8, $0x1908080819080808
+DATA gridIQ2_XXS<>+1112(SB)/8, $0x1908080819082b08
+DATA gridIQ2_XXS<>+1120(SB)/8, $0x190808081919192b
+DATA gridIQ2_XXS<>+1128(SB)/8, $0x19080808192b0808
+DATA gridIQ2_XXS<>+1136(SB)/8, $0x190808082b080819
+DATA gridIQ2_XXS<>+1144(SB)/8, $0x190808082b081908
+DATA gridIQ2_XXS<>+1152(SB)/8, $0x190808082b190808
+DATA gridIQ2_XXS<>+1160(SB)/8, $0x1908081908080808
+DATA gridIQ2_XXS<>+1168(SB)/8, $0x19080819082b0808
+DATA gridIQ2_XXS<>+1176(SB)/8, $0x19080819192b0819
+DATA gridIQ2_XXS<>+1184(SB)/8, $0x190808192b080808
+DATA gridIQ2_XXS<>+1192(SB)/8, $0x190808192b081919
+DATA gridIQ2_XXS<>+1200(SB)/8, $0x1908082b08080819
+DATA gridIQ2_XXS<>+1208(SB)/8, $0x1908082b08190808
+DATA gridIQ2_XXS<>+1216(SB)/8, $0x1908082b19082b08
+DATA gridIQ2_XXS<>+1224(SB)/8, $0x1908082b1919192b
+DATA gridIQ2_XXS<>+1232(SB)/8, $0x1908082b192b2b08
+DATA gridIQ2_XXS<>+1240(SB)/8, $0x1908190808080808
+DATA gridIQ2_XXS<>+1248(SB)/8, $0x1908190808082b08
+DATA gridIQ2_XXS<>+1256(SB)/8, $0x19081908082b0808
+DATA gridIQ2_XXS<>+1264(SB)/8, $0x190819082b080808
+DATA gridIQ2_XXS<>+1272(SB)/8, $0x190819082b192b19
+DATA gridIQ2_XXS<>+1280(SB)/8, $0x190819190819082b
+DATA gridIQ2_XXS<>+1288(SB)/8, $0x19081919082b1908
+DATA gridIQ2_XXS<>+1296(SB)/8, $0x1908192b08080808
+DATA gridIQ2_XXS<>+1304(SB)/8, $0x19082b0808080819
+DATA gridIQ2_XXS<>+1312(SB)/8, $0x19082b0808081908
+DATA gridIQ2_XXS<>+1320(SB)/8, $0x19082b0808190808
+DATA gridIQ2_XXS<>+1328(SB)/8, $0x19082b0819080808
+DATA gridIQ2_XXS<>+1336(SB)/8, $0x19082b0819081919
+DATA gridIQ2_XXS<>+1344(SB)/8, $0x19082b1908080808
+DATA gridIQ2_XXS<>+1352(SB)/8, $0x19082b1919192b08
+DATA gridIQ2_XXS<>+1360(SB)/8, $0x19082b19192b0819
+DATA gridIQ2_XXS<>+1368(SB)/8, $0x19082b192b08082b
+DATA gridIQ2_XXS<>+1376(SB)/8, $0x19082b2b19081919
+DATA gridIQ2_XXS<>+1384(SB)/8, $0x19082b2b2b190808
+DATA gridIQ2_XXS<>+1392(SB)/8, $0x1919080808080808
+DATA gridIQ2_XXS<>+1400(SB)/8, $0x1919080808082b08
+DATA gridIQ2_XXS<>+1408(SB)/8, $0x1919080808190819
+DATA gridIQ2_XXS<>+1416(SB)/8, $0x1919080808192b19
+DATA gridIQ2_XXS<>+1424(SB)/8, $0x19190808082b0808
+DATA gridIQ2_XXS<>+1432(SB)/8, $0x191908082b080808
+DATA gridIQ2_XXS<>+1440(SB)/8, $0x191908082b082b08
+DATA gridIQ2_XXS<>+1448(SB)/8, $0x1919081908081908
+DATA gridIQ2_XXS<>+1456(SB)/8, $0x191908191908082b
+DATA gridIQ2_XXS<>+1464(SB)/8, $0x191908192b2b1908
+DATA gridIQ2_XXS<>+1472(SB)/8, $0x1919082b2b190819
+DATA gridIQ2_XXS<>+1480(SB)/8, $0x191919082b190808
+DATA gridIQ2_XXS<>+1488(SB)/8, $0x191919082b19082b
+DATA gridIQ2_XXS<>+1496(SB)/8, $0x1919191908082b2b
+DATA gridIQ2_XXS<>+1504(SB)/8, $0x1919192b08080819
+DATA gridIQ2_XXS<>+1512(SB)/8, $0x1919192b19191908
+DATA gridIQ2_XXS<>+1520(SB)/8, $0x19192b0808080808
+DATA gridIQ2_XXS<>+1528(SB)/8, $0x19192b0808190819
+DATA gridIQ2_XXS<>+1536(SB)/8, $0x19192b0808192b19
+DATA gridIQ2_XXS<>+1544(SB)/8, $0x19192b08192b1908
+DATA gridIQ2_XXS<>+1552(SB)/8, $0x19192b1919080808
+DATA gridIQ2_XXS<>+1560(SB)/8, $0x19192b2b08082b08
+DATA gridIQ2_XXS<>+1568(SB)/8, $0x192b080808081908
+DATA gridIQ2_XXS<>+1576(SB)/8, $0x192b080808190808
+DATA gridIQ2_XXS<>+1584(SB)/8, $0x192b080819080808
+DATA gridIQ2_XXS<>+1592(SB)/8, $0x192b0808192b2b08
+DATA gridIQ2_XXS<>+1600(SB)/8, $0x192b081908080808
+DATA gridIQ2_XXS<>+1608(SB)/8, $0x192b081919191919
+DATA gridIQ2_XXS<>+1616(SB)/8, $0x192b082b08192b08
+DATA gridIQ2_XXS<>+1624(SB)/8, $0x192b082b192b0808
+DATA gridIQ2_XXS<>+1632(SB)/8, $0x192b190808080808
+DATA gridIQ2_XXS<>+1640(SB)/8, $0x192b190808081919
+DATA gridIQ2_XXS<>+1648(SB)/8, $0x192b191908190808
+DATA gridIQ2_XXS<>+1656(SB)/8, $0x192b19190819082b
+DATA gridIQ2_XXS<>+1664(SB)/8, $0x192b19192b081908
+DATA gridIQ2_XXS<>+1672(SB)/8, $0x192b2b081908082b
+DATA gridIQ2_XXS<>+1680(SB)/8, $0x2b08080808080808
+DATA gridIQ2_XXS<>+1688(SB)/8, $0x2b0808080808082b
+DATA gridIQ2_XXS<>+1696(SB)/8, $0x2b08080808082b2b
+DATA gridIQ2_XXS<>+1704(SB)/8, $0x2b08080819080819
+DATA gridIQ2_XXS<>+1712(SB)/8, $0x2b0808082b08082b
+DATA gridIQ2_XXS<>+1720(SB)/8, $0x2b08081908081908
+DATA gridIQ2_XXS<>+1728(SB)/8, $0x2b08081908192b08
+DATA gridIQ2_XXS<>+1736(SB)/8, $0x2b08081919080808
+DATA gridIQ2_XXS<>+1744(SB)/8, $0x2b08082b08190819
+DATA gridIQ2_XXS<>+1752(SB)/8, $0x2b08190808080819
+DATA gridIQ2_XXS<>+1760(SB)/8, $0x2b08190808081908
+DATA gridIQ2_XXS<>+1768(SB)/8, $0x2b08190808190808
+DATA gridIQ2_XXS<>+1776(SB)/8, $0x2b08190808191919
+DATA gridIQ2_XXS<>+1784(SB)/8, $0x2b08190819080808
+DATA gridIQ2_XXS<>+1792(SB)/8, $0x2b081908192b0808
+DATA gridIQ2_XXS<>+1800(SB)/8, $0x2b08191908080808
+DATA gridIQ2_XXS<>+1808(SB)/8, $0x2b0819191908192b
+DATA gridIQ2_XXS<>+1816(SB)/8, $0x2b0819192b191908
+DATA gridIQ2_XXS<>+1824(SB)/8, $0x2b08192b08082b19
+DATA gridIQ2_XXS<>+1832(SB)/8, $0x2b08192b19080808
+DATA gridIQ2_XXS<>+1840(SB)/8, $0x2b08192b192b0808
+DATA gridIQ2_XXS<>+1848(SB)/8, $0x2b082b080808082b
+DATA gridIQ2_XXS<>+1856(SB)/8, $0x2b082b1908081908
+DATA gridIQ2_XXS<>+1864(SB)/8, $0x2b082b2b08190819
+DATA gridIQ2_XXS<>+1872(SB)/8, $0x2b19080808081908
+DATA gridIQ2_XXS<>+1880(SB)/8, $0x2b19080808190808
+DATA gridIQ2_XXS<>+1888(SB)/8, $0x2b190808082b1908
+DATA gridIQ2_XXS<>+1896(SB)/8, $0x2b19080819080808
+DATA gridIQ2_XXS<>+1904(SB)/8, $0x2b1908082b2b0819
+DATA gridIQ2_XXS<>+1912(SB)/8, $0x2b1908190819192b
+DATA gridIQ2_XXS<>+1920(SB)/8, $0x2b1908192b080808
+DATA gridIQ2_XXS<>+1928(SB)/8, $0x2b19082b19081919
+DATA gridIQ2_XXS<>+1936(SB)/8, $0x2b19190808080808
+DATA gridIQ2_XXS<>+1944(SB)/8, $0x2b191908082b082b
+DATA gridIQ2_XXS<>+1952(SB)/8, $0x2b19190819081908
+DATA gridIQ2_XXS<>+1960(SB)/8, $0x2b19191919190819
+DATA gridIQ2_XXS<>+1968(SB)/8, $0x2b192b082b080819
+DATA gridIQ2_XXS<>+1976(SB)/8, $0x2b192b19082b0808
+DATA gridIQ2_XXS<>+1984(SB)/8, $0x2b2b08080808082b
+DATA gridIQ2_XXS<>+1992(SB)/8, $0x2b2b080819190808
+DATA gridIQ2_XXS<>+2000(SB)/8, $0x2b2b08082b081919
+DATA gridIQ2_XXS<>+2008(SB)/8, $0x2b2b081908082b19
+DATA gridIQ2_XXS<>+2016(SB)/8, $0x2b2b082b08080808
+DATA gridIQ2_XXS<>+2024(SB)/8, $0x2b2b190808192b08
+DATA gridIQ2_XXS<>+2032(SB)/8, $0x2b2b2b0819190808
+DATA gridIQ2_XXS<>+2040(SB)/8, $0x2b2b2b1908081908
+GLOBL gridIQ2_XXS<>(SB), RODATA|NOPTR, $2048
+
+DATA signMasks<>+0(SB)/8, $0x000000ff00000000
+DATA signMasks<>+8(SB)/8, $0x0000ffff0000ff00
+DATA signMasks<>+16(SB)/8, $0x00ff00ff00ff0000
+DATA signMasks<>+24(SB)/8, $0x00ffffff00ffff00
+DATA signMasks<>+32(SB)/8, $0xff0000ffff000000
+DATA signMasks<>+40(SB)/8, $0xff00ffffff00ff00
+DATA signMasks<>+48(SB)/8, $0xffff00ffffff0000
+DATA signMasks<>+56(SB)/8, $0xffffffffffffff00
+GLOBL signMasks<>(SB), RODATA|NOPTR, $64
+
+DATA signParity<>+0(SB)/8, $0x0000000800000000
+DATA signParity<>+8(SB)/8, $0x0000000000000008
+DATA signParity<>+16(SB)/8, $0x0000000000000008
+DATA signParity<>+24(SB)/8, $0x0000000800000000
+DATA signParity<>+32(SB)/8, $0x0000000000000008
+DATA signParity<>+40(SB)/8, $0x0000000800000000
+DATA signParity<>+48(SB)/8, $0x0000000800000000
+DATA signParity<>+56(SB)/8, $0x0000000000000008
+GLOBL signParity<>(SB), RODATA|NOPTR, $64
+
+DATA dword3f000000<>+0(SB)/4, $0x3f000000
+GLOBL dword3f000000<>(SB), RODATA|NOPTR, $4
+
+DATA dword3e800000<>+0(SB)/4, $0x3e800000
+GLOBL dword3e800000<>(SB), RODATA|NOPTR, $4
+
+DATA dword00000007<>+0(SB)/4, $0x00000007
+GLOBL dword00000007<>(SB), RODATA|NOPTR, $4
+
+DATA dword80808080<>+0(SB)/4, $0x80808080
+GLOBL dword80808080<>(SB), RODATA|NOPTR, $4
+
+// func fusedIQ2XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, MMX+
+TEXT ·fusedIQ2XXS512(SB), $0-88
+	MOVQ      scales+8(FP), AX
+	MOVQ      src+24(FP), CX
+	MOVQ      stride+32(FP), DX
+	LEAQ      (DX)(DX*2), BX
+	LEAQ      (CX)(DX*4), SI
+	LEAQ      (SI)(DX*4), DI
+	LEAQ      (DI)(DX*4), R8
+	MOVQ      blocks+40(FP), R9
+	MOVQ      ahead+48(FP), R10
+	MOVQ      x+56(FP), R11
+	MOVQ      dx+64(FP), R12
+	MOVQ      biases+80(FP), R13
+	MOVQ      acc+0(FP), R14
+	VMOVUPS   (R14), Z0
+	LEAQ      gridIQ2_XXS<>+0(SB), R14
+	KXNORW    K1, K1, K1
+	VMOVDQU32 signMasks<>+0(SB), Z1
+	VMOVDQU32 signParity<>+0(SB), Z2
+
+block:
+	VPXORD           Z3, Z3, Z3
+	VPXORD           Z4, Z4, Z4
+	VPINSRW          $0x00, (CX), X3, X3
+	VPINSRW          $0x00, (DI), X4, X4
+	VPINSRW          $0x01, (CX)(DX*1), X3, X3
+	VPINSRW          $0x01, (DI)(DX*1), X4, X4
+	VPINSRW          $0x02, (CX)(DX*2), X3, X3
+	VPINSRW          $0x02, (DI)(DX*2), X4, X4
+	VPINSRW          $0x03, (CX)(BX*1), X3, X3
+	VPINSRW          $0x03, (DI)(BX*1), X4, X4
+	VPINSRW          $0x04, (SI), X3, X3
+	VPINSRW          $0x04, (R8), X4, X4
+	VPINSRW          $0x05, (SI)(DX*1), X3, X3
+	VPINSRW          $0x05, (R8)(DX*1), X4, X4
+	VPINSRW          $0x06, (SI)(DX*2), X3, X3
+	VPINSRW          $0x06, (R8)(DX*2), X4, X4
+	VPINSRW          $0x07, (SI)(BX*1), X3, X3
+	VPINSRW          $0x07, (R8)(BX*1), X4, X4
+	VINSERTI32X4     $0x01, X4, Y3, Y3
+	VCVTPH2PS        Y3, Z5
+	VBROADCASTI32X4  2(CX), Z6
+	VINSERTI32X4     $0x01, 2(SI), Z6, Z6
+	VINSERTI32X4     $0x02, 2(DI), Z6, Z6
+	VINSERTI32X4     $0x03, 2(R8), Z6, Z6
+	VBROADCASTI32X4  2(CX)(DX*1), Z7
+	VINSERTI32X4     $0x01, 2(SI)(DX*1), Z7, Z7
+	VINSERTI32X4     $0x02, 2(DI)(DX*1), Z7, Z7
+	VINSERTI32X4     $0x03, 2(R8)(DX*1), Z7, Z7
+	VBROADCASTI32X4  2(CX)(DX*2), Z8
+	VINSERTI32X4     $0x01, 2(SI)(DX*2), Z8, Z8
+	VINSERTI32X4     $0x02, 2(DI)(DX*2), Z8, Z8
+	VINSERTI32X4     $0x03, 2(R8)(DX*2), Z8, Z8
+	VBROADCASTI32X4  2(CX)(BX*1), Z9
+	VINSERTI32X4     $0x01, 2(SI)(BX*1), Z9, Z9
+	VINSERTI32X4     $0x02, 2(DI)(BX*1), Z9, Z9
+	VINSERTI32X4     $0x03, 2(R8)(BX*1), Z9, Z9
+	VPUNPCKLDQ       Z7, Z6, Z10
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLDQ       Z9, Z8, Z7
+	VPUNPCKHDQ       Z9, Z8, Z8
+	VPUNPCKLQDQ      Z7, Z10, Z9
+	VPUNPCKHQDQ      Z7, Z10, Z7
+	VPUNPCKLQDQ      Z8, Z6, Z10
+	VPUNPCKHQDQ      Z8, Z6, Z6
+	VPSRLD           $0x1c, Z7, Z8
+	VCVTDQ2PS        Z8, Z8
+	VADDPS.BCST      dword3f000000<>+0(SB), Z8, Z8
+	VMULPS           Z5, Z8, Z8
+	VMULPS.BCST      dword3e800000<>+0(SB), Z8, Z8
+	VMOVUPS          Z8, (AX)
+	VPSRLD           $0x00, Z7, Z8
+	VPSRLD           $0x04, Z7, Z11
+	VPANDD.BCST      dword00000007<>+0(SB), Z11, Z11
+	VPXORD           Z8, Z11, Z12
+	VPERMD           Z2, Z12, Z12
+	VPORD            Z12, Z11, Z11
+	VPERMD           Z1, Z8, Z8
+	VPERMD           Z1, Z11, Z11
+	VPSRLD           $0x00, Z9, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z12*8), K2, Z13
+	VPXORD           Z8, Z13, Z13
+	VPSUBB           Z8, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPBROADCASTD     (R13), Z8
+	VPDPBUSD.BCST    (R11), Z13, Z8
+	PREFETCHT1       (R10)
+	VPSRLD           $0x00, Z9, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       4(R14)(Z12*8), K2, Z13
+	VPXORD           Z11, Z13, Z13
+	VPSUBB           Z11, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    4(R11), Z13, Z8
+	VPSRLD           $0x07, Z7, Z11
+	VPSRLD           $0x0b, Z7, Z12
+	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
+	VPXORD           Z11, Z12, Z13
+	VPERMD           Z2, Z13, Z13
+	VPORD            Z13, Z12, Z12
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z12, Z12
+	VPSRLD           $0x08, Z9, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R14)(Z13*8), K2, Z14
+	VPXORD           Z11, Z14, Z14
+	VPSUBB           Z11, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VPDPBUSD.BCST    8(R11), Z14, Z8
+	VPSRLD           $0x08, Z9, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       4(R14)(Z11*8), K2, Z13
+	VPXORD           Z12, Z13, Z13
+	VPSUBB           Z12, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    12(R11), Z13, Z8
+	PREFETCHT1       64(R10)
+	VPSRLD           $0x0e, Z7, Z11
+	VPSRLD           $0x12, Z7, Z12
+	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
+	VPXORD           Z11, Z12, Z13
+	VPERMD           Z2, Z13, Z13
+	VPORD            Z13, Z12, Z12
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z12, Z12
+	VPSRLD           $0x10, Z9, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R14)(Z13*8), K2, Z14
+	VPXORD           Z11, Z14, Z14
+	VPSUBB           Z11, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VPDPBUSD.BCST    16(R11), Z14, Z8
+	VPSRLD           $0x10, Z9, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       4(R14)(Z11*8), K2, Z13
+	VPXORD           Z12, Z13, Z13
+	VPSUBB           Z12, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    20(R11), Z13, Z8
+	VPSRLD           $0x15, Z7, Z11
+	VPSRLD           $0x19, Z7, Z7
+	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
+	VPXORD           Z11, Z7, Z12
+	VPERMD           Z2, Z12, Z12
+	VPORD            Z12, Z7, Z7
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z7, Z7
+	VPSRLD           $0x18, Z9, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z12*8), K2, Z13
+	VPXORD           Z11, Z13, Z13
+	VPSUBB           Z11, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    24(R11), Z13, Z8
+	VPSRLD           $0x18, Z9, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       4(R14)(Z9*8), K2, Z11
+	VPXORD           Z7, Z11, Z11
+	VPSUBB           Z7, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    28(R11), Z11, Z8
+	PREFETCHT1       128(R10)
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           (AX), Z8, Z7
+	VFMADD231PS.BCST (R12), Z7, Z0
+	VPSRLD           $0x1c, Z6, Z7
+	VCVTDQ2PS        Z7, Z7
+	VADDPS.BCST      dword3f000000<>+0(SB), Z7, Z7
+	VMULPS           Z5, Z7, Z7
+	VMULPS.BCST      dword3e800000<>+0(SB), Z7, Z7
+	VMOVUPS          Z7, 64(AX)
+	VPSRLD           $0x00, Z6, Z7
+	VPSRLD           $0x04, Z6, Z8
+	VPANDD.BCST      dword00000007<>+0(SB), Z8, Z8
+	VPXORD           Z7, Z8, Z9
+	VPERMD           Z2, Z9, Z9
+	VPORD            Z9, Z8, Z8
+	VPERMD           Z1, Z7, Z7
+	VPERMD           Z1, Z8, Z8
+	VPSRLD           $0x00, Z10, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z9*8), K2, Z11
+	VPXORD           Z7, Z11, Z11
+	VPSUBB           Z7, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPBROADCASTD     4(R13), Z7
+	VPDPBUSD.BCST    32(R11), Z11, Z7
+	VPSRLD           $0x00, Z10, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       4(R14)(Z9*8), K2, Z11
+	VPXORD           Z8, Z11, Z11
+	VPSUBB           Z8, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    36(R11), Z11, Z7
+	VPSRLD           $0x07, Z6, Z8
+	VPSRLD           $0x0b, Z6, Z9
+	VPANDD.BCST      dword00000007<>+0(SB), Z9, Z9
+	VPXORD           Z8, Z9, Z11
+	VPERMD           Z2, Z11, Z11
+	VPORD            Z11, Z9, Z9
+	VPERMD           Z1, Z8, Z8
+	VPERMD           Z1, Z9, Z9
+	VPSRLD           $0x08, Z10, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R14)(Z11*8), K2, Z12
+	VPXORD           Z8, Z12, Z12
+	VPSUBB           Z8, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VPDPBUSD.BCST    40(R11), Z12, Z7
+	VPSRLD           $0x08, Z10, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       4(R14)(Z8*8), K2, Z11
+	VPXORD           Z9, Z11, Z11
+	VPSUBB           Z9, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    44(R11), Z11, Z7
+	PREFETCHT1       192(R10)
+	VPSRLD           $0x0e, Z6, Z8
+	VPSRLD           $0x12, Z6, Z9
+	VPANDD.BCST      dword00000007<>+0(SB), Z9, Z9
+	VPXORD           Z8, Z9, Z11
+	VPERMD           Z2, Z11, Z11
+	VPORD            Z11, Z9, Z9
+	VPERMD           Z1, Z8, Z8
+	VPERMD           Z1, Z9, Z9
+	VPSRLD           $0x10, Z10, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R14)(Z11*8), K2, Z12
+	VPXORD           Z8, Z12, Z12
+	VPSUBB           Z8, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VPDPBUSD.BCST    48(R11), Z12, Z7
+	VPSRLD           $0x10, Z10, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       4(R14)(Z8*8), K2, Z11
+	VPXORD           Z9, Z11, Z11
+	VPSUBB           Z9, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    52(R11), Z11, Z7
+	VPSRLD           $0x15, Z6, Z8
+	VPSRLD           $0x19, Z6, Z6
+	VPANDD.BCST      dword00000007<>+0(SB), Z6, Z6
+	VPXORD           Z8, Z6, Z9
+	VPERMD           Z2, Z9, Z9
+	VPORD            Z9, Z6, Z6
+	VPERMD           Z1, Z8, Z8
+	VPERMD           Z1, Z6, Z6
+	VPSRLD           $0x18, Z10, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z9*8), K2, Z11
+	VPXORD           Z8, Z11, Z11
+	VPSUBB           Z8, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    56(R11), Z11, Z7
+	VPSRLD           $0x18, Z10, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z9, Z9, Z9
+	VPGATHERDD       4(R14)(Z8*8), K2, Z9
+	VPXORD           Z6, Z9, Z9
+	VPSUBB           Z6, Z9, Z9
+	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
+	VPDPBUSD.BCST    60(R11), Z9, Z7
+	PREFETCHT1       256(R10)
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           64(AX), Z7, Z6
+	VFMADD231PS.BCST 4(R12), Z6, Z0
+	VBROADCASTI32X4  18(CX), Z6
+	VINSERTI32X4     $0x01, 18(SI), Z6, Z6
+	VINSERTI32X4     $0x02, 18(DI), Z6, Z6
+	VINSERTI32X4     $0x03, 18(R8), Z6, Z6
+	VBROADCASTI32X4  18(CX)(DX*1), Z7
+	VINSERTI32X4     $0x01, 18(SI)(DX*1), Z7, Z7
+	VINSERTI32X4     $0x02, 18(DI)(DX*1), Z7, Z7
+	VINSERTI32X4     $0x03, 18(R8)(DX*1), Z7, Z7
+	VBROADCASTI32X4  18(CX)(DX*2), Z8
+	VINSERTI32X4     $0x01, 18(SI)(DX*2), Z8, Z8
+	VINSERTI32X4     $0x02, 18(DI)(DX*2), Z8, Z8
+	VINSERTI32X4     $0x03, 18(R8)(DX*2), Z8, Z8
+	VBROADCASTI32X4  18(CX)(BX*1), Z9
+	VINSERTI32X4     $0x01, 18(SI)(BX*1), Z9, Z9
+	VINSERTI32X4     $0x02, 18(DI)(BX*1), Z9, Z9
+	VINSERTI32X4     $0x03, 18(R8)(BX*1), Z9, Z9
+	VPUNPCKLDQ       Z7, Z6, Z10
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLDQ       Z9, Z8, Z7
+	VPUNPCKHDQ       Z9, Z8, Z8
+	VPUNPCKLQDQ      Z7, Z10, Z9
+	VPUNPCKHQDQ      Z7, Z10, Z7
+	VPUNPCKLQDQ      Z8, Z6, Z10
+	VPUNPCKHQDQ      Z8, Z6, Z6
+	VPSRLD           $0x1c, Z7, Z8
+	VCVTDQ2PS        Z8, Z8
+	VADDPS.BCST      dword3f000000<>+0(SB), Z8, Z8
+	VMULPS           Z5, Z8, Z8
+	VMULPS.BCST      dword3e800000<>+0(SB), Z8, Z8
+	VMOVUPS          Z8, 128(AX)
+	VPSRLD           $0x00, Z7, Z8
+	VPSRLD           $0x04, Z7, Z11
+	VPANDD.BCST      dword00000007<>+0(SB), Z11, Z11
+	VPXORD           Z8, Z11, Z12
+	VPERMD           Z2, Z12, Z12
+	VPORD            Z12, Z11, Z11
+	VPERMD           Z1, Z8, Z8
+	VPERMD           Z1, Z11, Z11
+	VPSRLD           $0x00, Z9, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z12*8), K2, Z13
+	VPXORD           Z8, Z13, Z13
+	VPSUBB           Z8, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPBROADCASTD     8(R13), Z8
+	VPDPBUSD.BCST    64(R11), Z13, Z8
+	VPSRLD           $0x00, Z9, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       4(R14)(Z12*8), K2, Z13
+	VPXORD           Z11, Z13, Z13
+	VPSUBB           Z11, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    68(R11), Z13, Z8
+	VPSRLD           $0x07, Z7, Z11
+	VPSRLD           $0x0b, Z7, Z12
+	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
+	VPXORD           Z11, Z12, Z13
+	VPERMD           Z2, Z13, Z13
+	VPORD            Z13, Z12, Z12
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z12, Z12
+	VPSRLD           $0x08, Z9, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R14)(Z13*8), K2, Z14
+	VPXORD           Z11, Z14, Z14
+	VPSUBB           Z11, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VPDPBUSD.BCST    72(R11), Z14, Z8
+	PREFETCHT1       320(R10)
+	VPSRLD           $0x08, Z9, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       4(R14)(Z11*8), K2, Z13
+	VPXORD           Z12, Z13, Z13
+	VPSUBB           Z12, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    76(R11), Z13, Z8
+	VPSRLD           $0x0e, Z7, Z11
+	VPSRLD           $0x12, Z7, Z12
+	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
+	VPXORD           Z11, Z12, Z13
+	VPERMD           Z2, Z13, Z13
+	VPORD            Z13, Z12, Z12
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z12, Z12
+	VPSRLD           $0x10, Z9, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R14)(Z13*8), K2, Z14
+	VPXORD           Z11, Z14, Z14
+	VPSUBB           Z11, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VPDPBUSD.BCST    80(R11), Z14, Z8
+	VPSRLD           $0x10, Z9, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       4(R14)(Z11*8), K2, Z13
+	VPXORD           Z12, Z13, Z13
+	VPSUBB           Z12, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    84(R11), Z13, Z8
+	VPSRLD           $0x15, Z7, Z11
+	VPSRLD           $0x19, Z7, Z7
+	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
+	VPXORD           Z11, Z7, Z12
+	VPERMD           Z2, Z12, Z12
+	VPORD            Z12, Z7, Z7
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z7, Z7
+	VPSRLD           $0x18, Z9, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z12*8), K2, Z13
+	VPXORD           Z11, Z13, Z13
+	VPSUBB           Z11, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    88(R11), Z13, Z8
+	PREFETCHT1       384(R10)
+	VPSRLD           $0x18, Z9, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       4(R14)(Z9*8), K2, Z11
+	VPXORD           Z7, Z11, Z11
+	VPSUBB           Z7, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    92(R11), Z11, Z8
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           128(AX), Z8, Z7
+	VFMADD231PS.BCST 8(R12), Z7, Z0
+	VPSRLD           $0x1c, Z6, Z7
+	VCVTDQ2PS        Z7, Z7
+	VADDPS.BCST      dword3f000000<>+0(SB), Z7, Z7
+	VMULPS           Z5, Z7, Z7
+	VMULPS.BCST      dword3e800000<>+0(SB), Z7, Z7
+	VMOVUPS          Z7, 192(AX)
+	VPSRLD           $0x00, Z6, Z7
+	VPSRLD           $0x04, Z6, Z8
+	VPANDD.BCST      dword00000007<>+0(SB), Z8, Z8
+	VPXORD           Z7, Z8, Z9
+	VPERMD           Z2, Z9, Z9
+	VPORD            Z9, Z8, Z8
+	VPERMD           Z1, Z7, Z7
+	VPERMD           Z1, Z8, Z8
+	VPSRLD           $0x00, Z10, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z9*8), K2, Z11
+	VPXORD           Z7, Z11, Z11
+	VPSUBB           Z7, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPBROADCASTD     12(R13), Z7
+	VPDPBUSD.BCST    96(R11), Z11, Z7
+	VPSRLD           $0x00, Z10, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       4(R14)(Z9*8), K2, Z11
+	VPXORD           Z8, Z11, Z11
+	VPSUBB           Z8, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    100(R11), Z11, Z7
+	VPSRLD           $0x07, Z6, Z8
+	VPSRLD           $0x0b, Z6, Z9
+	VPANDD.BCST      dword00000007<>+0(SB), Z9, Z9
+	VPXORD           Z8, Z9, Z11
+	VPERMD           Z2, Z11, Z11
+	VPORD            Z11, Z9, Z9
+	VPERMD           Z1, Z8, Z8
+	VPERMD           Z1, Z9, Z9
+	VPSRLD           $0x08, Z10, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R14)(Z11*8), K2, Z12
+	VPXORD           Z8, Z12, Z12
+	VPSUBB           Z8, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VPDPBUSD.BCST    104(R11), Z12, Z7
+	PREFETCHT1       448(R10)
+	VPSRLD           $0x08, Z10, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       4(R14)(Z8*8), K2, Z11
+	VPXORD           Z9, Z11, Z11
+	VPSUBB           Z9, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    108(R11), Z11, Z7
+	VPSRLD           $0x0e, Z6, Z8
+	VPSRLD           $0x12, Z6, Z9
+	VPANDD.BCST      dword00000007<>+0(SB), Z9, Z9
+	VPXORD           Z8, Z9, Z11
+	VPERMD           Z2, Z11, Z11
+	VPORD            Z11, Z9, Z9
+	VPERMD           Z1, Z8, Z8
+	VPERMD           Z1, Z9, Z9
+	VPSRLD           $0x10, Z10, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R14)(Z11*8), K2, Z12
+	VPXORD           Z8, Z12, Z12
+	VPSUBB           Z8, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VPDPBUSD.BCST    112(R11), Z12, Z7
+	VPSRLD           $0x10, Z10, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       4(R14)(Z8*8), K2, Z11
+	VPXORD           Z9, Z11, Z11
+	VPSUBB           Z9, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    116(R11), Z11, Z7
+	VPSRLD           $0x15, Z6, Z8
+	VPSRLD           $0x19, Z6, Z6
+	VPANDD.BCST      dword00000007<>+0(SB), Z6, Z6
+	VPXORD           Z8, Z6, Z9
+	VPERMD           Z2, Z9, Z9
+	VPORD            Z9, Z6, Z6
+	VPERMD           Z1, Z8, Z8
+	VPERMD           Z1, Z6, Z6
+	VPSRLD           $0x18, Z10, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z9*8), K2, Z11
+	VPXORD           Z8, Z11, Z11
+	VPSUBB           Z8, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    120(R11), Z11, Z7
+	PREFETCHT1       512(R10)
+	VPSRLD           $0x18, Z10, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z9, Z9, Z9
+	VPGATHERDD       4(R14)(Z8*8), K2, Z9
+	VPXORD           Z6, Z9, Z9
+	VPSUBB           Z6, Z9, Z9
+	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
+	VPDPBUSD.BCST    124(R11), Z9, Z7
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           192(AX), Z7, Z6
+	VFMADD231PS.BCST 12(R12), Z6, Z0
+	VBROADCASTI32X4  34(CX), Z6
+	VINSERTI32X4     $0x01, 34(SI), Z6, Z6
+	VINSERTI32X4     $0x02, 34(DI), Z6, Z6
+	VINSERTI32X4     $0x03, 34(R8), Z6, Z6
+	VBROADCASTI32X4  34(CX)(DX*1), Z7
+	VINSERTI32X4     $0x01, 34(SI)(DX*1), Z7, Z7
+	VINSERTI32X4     $0x02, 34(DI)(DX*1), Z7, Z7
+	VINSERTI32X4     $0x03, 34(R8)(DX*1), Z7, Z7
+	VBROADCASTI32X4  34(CX)(DX*2), Z8
+	VINSERTI32X4     $0x01, 34(SI)(DX*2), Z8, Z8
+	VINSERTI32X4     $0x02, 34(DI)(DX*2), Z8, Z8
+	VINSERTI32X4     $0x03, 34(R8)(DX*2), Z8, Z8
+	VBROADCASTI32X4  34(CX)(BX*1), Z9
+	VINSERTI32X4     $0x01, 34(SI)(BX*1), Z9, Z9
+	VINSERTI32X4     $0x02, 34(DI)(BX*1), Z9, Z9
+	VINSERTI32X4     $0x03, 34(R8)(BX*1), Z9, Z9
+	VPUNPCKLDQ       Z7, Z6, Z10
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLDQ       Z9, Z8, Z7
+	VPUNPCKHDQ       Z9, Z8, Z8
+	VPUNPCKLQDQ      Z7, Z10, Z9
+	VPUNPCKHQDQ      Z7, Z10, Z7
+	VPUNPCKLQDQ      Z8, Z6, Z10
+	VPUNPCKHQDQ      Z8, Z6, Z6
+	VPSRLD           $0x1c, Z7, Z8
+	VCVTDQ2PS        Z8, Z8
+	VADDPS.BCST      dword3f000000<>+0(SB), Z8, Z8
+	VMULPS           Z5, Z8, Z8
+	VMULPS.BCST      dword3e800000<>+0(SB), Z8, Z8
+	VMOVUPS          Z8, 256(AX)
+	VPSRLD           $0x00, Z7, Z8
+	VPSRLD           $0x04, Z7, Z11
+	VPANDD.BCST      dword00000007<>+0(SB), Z11, Z11
+	VPXORD           Z8, Z11, Z12
+	VPERMD           Z2, Z12, Z12
+	VPORD            Z12, Z11, Z11
+	VPERMD           Z1, Z8, Z8
+	VPERMD           Z1, Z11, Z11
+	VPSRLD           $0x00, Z9, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z12*8), K2, Z13
+	VPXORD           Z8, Z13, Z13
+	VPSUBB           Z8, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPBROADCASTD     16(R13), Z8
+	VPDPBUSD.BCST    128(R11), Z13, Z8
+	VPSRLD           $0x00, Z9, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       4(R14)(Z12*8), K2, Z13
+	VPXORD           Z11, Z13, Z13
+	VPSUBB           Z11, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    132(R11), Z13, Z8
+	PREFETCHT1       576(R10)
+	VPSRLD           $0x07, Z7, Z11
+	VPSRLD           $0x0b, Z7, Z12
+	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
+	VPXORD           Z11, Z12, Z13
+	VPERMD           Z2, Z13, Z13
+	VPORD            Z13, Z12, Z12
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z12, Z12
+	VPSRLD           $0x08, Z9, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R14)(Z13*8), K2, Z14
+	VPXORD           Z11, Z14, Z14
+	VPSUBB           Z11, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VPDPBUSD.BCST    136(R11), Z14, Z8
+	VPSRLD           $0x08, Z9, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       4(R14)(Z11*8), K2, Z13
+	VPXORD           Z12, Z13, Z13
+	VPSUBB           Z12, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    140(R11), Z13, Z8
+	VPSRLD           $0x0e, Z7, Z11
+	VPSRLD           $0x12, Z7, Z12
+	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
+	VPXORD           Z11, Z12, Z13
+	VPERMD           Z2, Z13, Z13
+	VPORD            Z13, Z12, Z12
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z12, Z12
+	VPSRLD           $0x10, Z9, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R14)(Z13*8), K2, Z14
+	VPXORD           Z11, Z14, Z14
+	VPSUBB           Z11, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VPDPBUSD.BCST    144(R11), Z14, Z8
+	VPSRLD           $0x10, Z9, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       4(R14)(Z11*8), K2, Z13
+	VPXORD           Z12, Z13, Z13
+	VPSUBB           Z12, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    148(R11), Z13, Z8
+	PREFETCHT1       640(R10)
+	VPSRLD           $0x15, Z7, Z11
+	VPSRLD           $0x19, Z7, Z7
+	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
+	VPXORD           Z11, Z7, Z12
+	VPERMD           Z2, Z12, Z12
+	VPORD            Z12, Z7, Z7
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z7, Z7
+	VPSRLD           $0x18, Z9, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z12*8), K2, Z13
+	VPXORD           Z11, Z13, Z13
+	VPSUBB           Z11, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    152(R11), Z13, Z8
+	VPSRLD           $0x18, Z9, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       4(R14)(Z9*8), K2, Z11
+	VPXORD           Z7, Z11, Z11
+	VPSUBB           Z7, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    156(R11), Z11, Z8
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           256(AX), Z8, Z7
+	VFMADD231PS.BCST 16(R12), Z7, Z0
+	VPSRLD           $0x1c, Z6, Z7
+	VCVTDQ2PS        Z7, Z7
+	VADDPS.BCST      dword3f000000<>+0(SB), Z7, Z7
+	VMULPS           Z5, Z7, Z7
+	VMULPS.BCST      dword3e800000<>+0(SB), Z7, Z7
+	VMOVUPS          Z7, 320(AX)
+	VPSRLD           $0x00, Z6, Z7
+	VPSRLD           $0x04, Z6, Z8
+	VPANDD.BCST      dword00000007<>+0(SB), Z8, Z8
+	VPXORD           Z7, Z8, Z9
+	VPERMD           Z2, Z9, Z9
+	VPORD            Z9, Z8, Z8
+	VPERMD           Z1, Z7, Z7
+	VPERMD           Z1, Z8, Z8
+	VPSRLD           $0x00, Z10, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z9*8), K2, Z11
+	VPXORD           Z7, Z11, Z11
+	VPSUBB           Z7, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPBROADCASTD     20(R13), Z7
+	VPDPBUSD.BCST    160(R11), Z11, Z7
+	VPSRLD           $0x00, Z10, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       4(R14)(Z9*8), K2, Z11
+	VPXORD           Z8, Z11, Z11
+	VPSUBB           Z8, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    164(R11), Z11, Z7
+	PREFETCHT1       704(R10)
+	VPSRLD           $0x07, Z6, Z8
+	VPSRLD           $0x0b, Z6, Z9
+	VPANDD.BCST      dword00000007<>+0(SB), Z9, Z9
+	VPXORD           Z8, Z9, Z11
+	VPERMD           Z2, Z11, Z11
+	VPORD            Z11, Z9, Z9
+	VPERMD           Z1, Z8, Z8
+	VPERMD           Z1, Z9, Z9
+	VPSRLD           $0x08, Z10, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R14)(Z11*8), K2, Z12
+	VPXORD           Z8, Z12, Z12
+	VPSUBB           Z8, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VPDPBUSD.BCST    168(R11), Z12, Z7
+	VPSRLD           $0x08, Z10, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       4(R14)(Z8*8), K2, Z11
+	VPXORD           Z9, Z11, Z11
+	VPSUBB           Z9, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    172(R11), Z11, Z7
+	VPSRLD           $0x0e, Z6, Z8
+	VPSRLD           $0x12, Z6, Z9
+	VPANDD.BCST      dword00000007<>+0(SB), Z9, Z9
+	VPXORD           Z8, Z9, Z11
+	VPERMD           Z2, Z11, Z11
+	VPORD            Z11, Z9, Z9
+	VPERMD           Z1, Z8, Z8
+	VPERMD           Z1, Z9, Z9
+	VPSRLD           $0x10, Z10, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R14)(Z11*8), K2, Z12
+	VPXORD           Z8, Z12, Z12
+	VPSUBB           Z8, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VPDPBUSD.BCST    176(R11), Z12, Z7
+	VPSRLD           $0x10, Z10, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       4(R14)(Z8*8), K2, Z11
+	VPXORD           Z9, Z11, Z11
+	VPSUBB           Z9, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    180(R11), Z11, Z7
+	PREFETCHT1       768(R10)
+	VPSRLD           $0x15, Z6, Z8
+	VPSRLD           $0x19, Z6, Z6
+	VPANDD.BCST      dword00000007<>+0(SB), Z6, Z6
+	VPXORD           Z8, Z6, Z9
+	VPERMD           Z2, Z9, Z9
+	VPORD            Z9, Z6, Z6
+	VPERMD           Z1, Z8, Z8
+	VPERMD           Z1, Z6, Z6
+	VPSRLD           $0x18, Z10, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z9*8), K2, Z11
+	VPXORD           Z8, Z11, Z11
+	VPSUBB           Z8, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    184(R11), Z11, Z7
+	VPSRLD           $0x18, Z10, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z9, Z9, Z9
+	VPGATHERDD       4(R14)(Z8*8), K2, Z9
+	VPXORD           Z6, Z9, Z9
+	VPSUBB           Z6, Z9, Z9
+	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
+	VPDPBUSD.BCST    188(R11), Z9, Z7
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           320(AX), Z7, Z6
+	VFMADD231PS.BCST 20(R12), Z6, Z0
+	VBROADCASTI32X4  50(CX), Z6
+	VINSERTI32X4     $0x01, 50(SI), Z6, Z6
+	VINSERTI32X4     $0x02, 50(DI), Z6, Z6
+	VINSERTI32X4     $0x03, 50(R8), Z6, Z6
+	VBROADCASTI32X4  50(CX)(DX*1), Z7
+	VINSERTI32X4     $0x01, 50(SI)(DX*1), Z7, Z7
+	VINSERTI32X4     $0x02, 50(DI)(DX*1), Z7, Z7
+	VINSERTI32X4     $0x03, 50(R8)(DX*1), Z7, Z7
+	VBROADCASTI32X4  50(CX)(DX*2), Z8
+	VINSERTI32X4     $0x01, 50(SI)(DX*2), Z8, Z8
+	VINSERTI32X4     $0x02, 50(DI)(DX*2), Z8, Z8
+	VINSERTI32X4     $0x03, 50(R8)(DX*2), Z8, Z8
+	VBROADCASTI32X4  50(CX)(BX*1), Z9
+	VINSERTI32X4     $0x01, 50(SI)(BX*1), Z9, Z9
+	VINSERTI32X4     $0x02, 50(DI)(BX*1), Z9, Z9
+	VINSERTI32X4     $0x03, 50(R8)(BX*1), Z9, Z9
+	VPUNPCKLDQ       Z7, Z6, Z10
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLDQ       Z9, Z8, Z7
+	VPUNPCKHDQ       Z9, Z8, Z8
+	VPUNPCKLQDQ      Z7, Z10, Z9
+	VPUNPCKHQDQ      Z7, Z10, Z7
+	VPUNPCKLQDQ      Z8, Z6, Z10
+	VPUNPCKHQDQ      Z8, Z6, Z6
+	VPSRLD           $0x1c, Z7, Z8
+	VCVTDQ2PS        Z8, Z8
+	VADDPS.BCST      dword3f000000<>+0(SB), Z8, Z8
+	VMULPS           Z5, Z8, Z8
+	VMULPS.BCST      dword3e800000<>+0(SB), Z8, Z8
+	VMOVUPS          Z8, 384(AX)
+	VPSRLD           $0x00, Z7, Z8
+	VPSRLD           $0x04, Z7, Z11
+	VPANDD.BCST      dword00000007<>+0(SB), Z11, Z11
+	VPXORD           Z8, Z11, Z12
+	VPERMD           Z2, Z12, Z12
+	VPORD            Z12, Z11, Z11
+	VPERMD           Z1, Z8, Z8
+	VPERMD           Z1, Z11, Z11
+	VPSRLD           $0x00, Z9, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z12*8), K2, Z13
+	VPXORD           Z8, Z13, Z13
+	VPSUBB           Z8, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPBROADCASTD     24(R13), Z8
+	VPDPBUSD.BCST    192(R11), Z13, Z8
+	PREFETCHT1       832(R10)
+	VPSRLD           $0x00, Z9, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       4(R14)(Z12*8), K2, Z13
+	VPXORD           Z11, Z13, Z13
+	VPSUBB           Z11, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    196(R11), Z13, Z8
+	VPSRLD           $0x07, Z7, Z11
+	VPSRLD           $0x0b, Z7, Z12
+	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
+	VPXORD           Z11, Z12, Z13
+	VPERMD           Z2, Z13, Z13
+	VPORD            Z13, Z12, Z12
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z12, Z12
+	VPSRLD           $0x08, Z9, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R14)(Z13*8), K2, Z14
+	VPXORD           Z11, Z14, Z14
+	VPSUBB           Z11, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VPDPBUSD.BCST    200(R11), Z14, Z8
+	VPSRLD           $0x08, Z9, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       4(R14)(Z11*8), K2, Z13
+	VPXORD           Z12, Z13, Z13
+	VPSUBB           Z12, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    204(R11), Z13, Z8
+	VPSRLD           $0x0e, Z7, Z11
+	VPSRLD           $0x12, Z7, Z12
+	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
+	VPXORD           Z11, Z12, Z13
+	VPERMD           Z2, Z13, Z13
+	VPORD            Z13, Z12, Z12
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z12, Z12
+	VPSRLD           $0x10, Z9, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R14)(Z13*8), K2, Z14
+	VPXORD           Z11, Z14, Z14
+	VPSUBB           Z11, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VPDPBUSD.BCST    208(R11), Z14, Z8
+	PREFETCHT1       896(R10)
+	VPSRLD           $0x10, Z9, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       4(R14)(Z11*8), K2, Z13
+	VPXORD           Z12, Z13, Z13
+	VPSUBB           Z12, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    212(R11), Z13, Z8
+	VPSRLD           $0x15, Z7, Z11
+	VPSRLD           $0x19, Z7, Z7
+	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
+	VPXORD           Z11, Z7, Z12
+	VPERMD           Z2, Z12, Z12
+	VPORD            Z12, Z7, Z7
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z7, Z7
+	VPSRLD           $0x18, Z9, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z12*8), K2, Z13
+	VPXORD           Z11, Z13, Z13
+	VPSUBB           Z11, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    216(R11), Z13, Z8
+	VPSRLD           $0x18, Z9, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       4(R14)(Z9*8), K2, Z11
+	VPXORD           Z7, Z11, Z11
+	VPSUBB           Z7, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    220(R11), Z11, Z8
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           384(AX), Z8, Z7
+	VFMADD231PS.BCST 24(R12), Z7, Z0
+	VPSRLD           $0x1c, Z6, Z7
+	VCVTDQ2PS        Z7, Z7
+	VADDPS.BCST      dword3f000000<>+0(SB), Z7, Z7
+	VMULPS           Z5, Z7, Z7
+	VMULPS.BCST      dword3e800000<>+0(SB), Z7, Z7
+	VMOVUPS          Z7, 448(AX)
+	VPSRLD           $0x00, Z6, Z5
+	VPSRLD           $0x04, Z6, Z7
+	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
+	VPXORD           Z5, Z7, Z8
+	VPERMD           Z2, Z8, Z8
+	VPORD            Z8, Z7, Z7
+	VPERMD           Z1, Z5, Z5
+	VPERMD           Z1, Z7, Z7
+	VPSRLD           $0x00, Z10, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z9, Z9, Z9
+	VPGATHERDD       (R14)(Z8*8), K2, Z9
+	VPXORD           Z5, Z9, Z9
+	VPSUBB           Z5, Z9, Z9
+	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
+	VPBROADCASTD     28(R13), Z5
+	VPDPBUSD.BCST    224(R11), Z9, Z5
+	PREFETCHT1       960(R10)
+	VPSRLD           $0x00, Z10, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z9, Z9, Z9
+	VPGATHERDD       4(R14)(Z8*8), K2, Z9
+	VPXORD           Z7, Z9, Z9
+	VPSUBB           Z7, Z9, Z9
+	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
+	VPDPBUSD.BCST    228(R11), Z9, Z5
+	VPSRLD           $0x07, Z6, Z7
+	VPSRLD           $0x0b, Z6, Z8
+	VPANDD.BCST      dword00000007<>+0(SB), Z8, Z8
+	VPXORD           Z7, Z8, Z9
+	VPERMD           Z2, Z9, Z9
+	VPORD            Z9, Z8, Z8
+	VPERMD           Z1, Z7, Z7
+	VPERMD           Z1, Z8, Z8
+	VPSRLD           $0x08, Z10, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z9*8), K2, Z11
+	VPXORD           Z7, Z11, Z11
+	VPSUBB           Z7, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    232(R11), Z11, Z5
+	VPSRLD           $0x08, Z10, Z7
+	VPANDD.BCST      dword000000ff<>+0(SB), Z7, Z7
+	KMOVW            K1, K2
+	VPXORD           Z9, Z9, Z9
+	VPGATHERDD       4(R14)(Z7*8), K2, Z9
+	VPXORD           Z8, Z9, Z9
+	VPSUBB           Z8, Z9, Z9
+	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
+	VPDPBUSD.BCST    236(R11), Z9, Z5
+	VPSRLD           $0x0e, Z6, Z7
+	VPSRLD           $0x12, Z6, Z8
+	VPANDD.BCST      dword00000007<>+0(SB), Z8, Z8
+	VPXORD           Z7, Z8, Z9
+	VPERMD           Z2, Z9, Z9
+	VPORD            Z9, Z8, Z8
+	VPERMD           Z1, Z7, Z7
+	VPERMD           Z1, Z8, Z8
+	VPSRLD           $0x10, Z10, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z9*8), K2, Z11
+	VPXORD           Z7, Z11, Z11
+	VPSUBB           Z7, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    240(R11), Z11, Z5
+	PREFETCHT1       1024(R10)
+	VPSRLD           $0x10, Z10, Z7
+	VPANDD.BCST      dword000000ff<>+0(SB), Z7, Z7
+	KMOVW            K1, K2
+	VPXORD           Z9, Z9, Z9
+	VPGATHERDD       4(R14)(Z7*8), K2, Z9
+	VPXORD           Z8, Z9, Z9
+	VPSUBB           Z8, Z9, Z9
+	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
+	VPDPBUSD.BCST    244(R11), Z9, Z5
+	VPSRLD           $0x15, Z6, Z7
+	VPSRLD           $0x19, Z6, Z6
+	VPANDD.BCST      dword00000007<>+0(SB), Z6, Z6
+	VPXORD           Z7, Z6, Z8
+	VPERMD           Z2, Z8, Z8
+	VPORD            Z8, Z6, Z6
+	VPERMD           Z1, Z7, Z7
+	VPERMD           Z1, Z6, Z6
+	VPSRLD           $0x18, Z10, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z9, Z9, Z9
+	VPGATHERDD       (R14)(Z8*8), K2, Z9
+	VPXORD           Z7, Z9, Z9
+	VPSUBB           Z7, Z9, Z9
+	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
+	VPDPBUSD.BCST    248(R11), Z9, Z5
+	VPSRLD           $0x18, Z10, Z7
+	VPANDD.BCST      dword000000ff<>+0(SB), Z7, Z7
+	KMOVW            K1, K2
+	VPXORD           Z8, Z8, Z8
+	VPGATHERDD       4(R14)(Z7*8), K2, Z8
+	VPXORD           Z6, Z8, Z8
+	VPSUBB           Z6, Z8, Z8
+	VPXORD.BCST      dword80808080<>+0(SB), Z8, Z8
+	VPDPBUSD.BCST    252(R11), Z8, Z5
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           448(AX), Z5, Z5
+	VFMADD231PS.BCST 28(R12), Z5, Z0
+	ADDQ             $0x00000042, CX
+	ADDQ             $0x00000042, SI
+	ADDQ             $0x00000042, DI
+	ADDQ             $0x00000042, R8
+	ADDQ             $0x00000420, R10
+	ADDQ             $0x00000100, R11
+	ADDQ             $0x00000020, R12
+	ADDQ             $0x00000020, R13
+	DECQ             R9
+	JNZ              block
+	MOVQ             acc+0(FP), AX
+	VMOVUPS          Z0, (AX)
+	VZEROUPPER
+	RET
+
+// func pipedIQ2XXS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, MMX+
+TEXT ·pipedIQ2XXS512r8(SB), $8-80
+	MOVQ            buffers+8(FP), AX
+	LEAQ            5120(AX), CX
+	MOVQ            src+16(FP), DX
+	MOVQ            stride+24(FP), BX
+	LEAQ            (BX)(BX*2), SI
+	LEAQ            (DX)(BX*4), DI
+	LEAQ            (DI)(BX*4), R8
+	LEAQ            (R8)(BX*4), R9
+	MOVQ            BX, R10
+	SHLQ            $0x04, R10
+	ADDQ            DX, R10
+	MOVQ            acc+0(FP), R11
+	LEAQ            gridIQ2_XXS<>+0(SB), R15
+	KXNORW          K1, K1, K1
+	VMOVDQU32       signMasks<>+0(SB), Z0
+	VMOVDQU32       signParity<>+0(SB), Z1
+	VPXORD          Z2, Z2, Z2
+	VPXORD          Z3, Z3, Z3
+	VPINSRW         $0x00, (DX), X2, X2
+	VPINSRW         $0x00, (R8), X3, X3
+	VPINSRW         $0x01, (DX)(BX*1), X2, X2
+	VPINSRW         $0x01, (R8)(BX*1), X3, X3
+	VPINSRW         $0x02, (DX)(BX*2), X2, X2
+	VPINSRW         $0x02, (R8)(BX*2), X3, X3
+	VPINSRW         $0x03, (DX)(SI*1), X2, X2
+	VPINSRW         $0x03, (R8)(SI*1), X3, X3
+	VPINSRW         $0x04, (DI), X2, X2
+	VPINSRW         $0x04, (R9), X3, X3
+	VPINSRW         $0x05, (DI)(BX*1), X2, X2
+	VPINSRW         $0x05, (R9)(BX*1), X3, X3
+	VPINSRW         $0x06, (DI)(BX*2), X2, X2
+	VPINSRW         $0x06, (R9)(BX*2), X3, X3
+	VPINSRW         $0x07, (DI)(SI*1), X2, X2
+	VPINSRW         $0x07, (R9)(SI*1), X3, X3
+	VINSERTI32X4    $0x01, X3, Y2, Y2
+	VCVTPH2PS       Y2, Z2
+	VBROADCASTI32X4 2(DX), Z3
+	VINSERTI32X4    $0x01, 2(DI), Z3, Z3
+	VINSERTI32X4    $0x02, 2(R8), Z3, Z3
+	VINSERTI32X4    $0x03, 2(R9), Z3, Z3
+	VBROADCASTI32X4 2(DX)(BX*1), Z6
+	VINSERTI32X4    $0x01, 2(DI)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x02, 2(R8)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x03, 2(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4 2(DX)(BX*2), Z7
+	VINSERTI32X4    $0x01, 2(DI)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x02, 2(R8)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x03, 2(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4 2(DX)(SI*1), Z8
+	VINSERTI32X4    $0x01, 2(DI)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 2(R8)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 2(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ      Z6, Z3, Z9
+	VPUNPCKHDQ      Z6, Z3, Z3
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLQDQ     Z6, Z9, Z8
+	VPUNPCKHQDQ     Z6, Z9, Z6
+	VPUNPCKLQDQ     Z7, Z3, Z9
+	VPUNPCKHQDQ     Z7, Z3, Z3
+	VPSRLD          $0x1c, Z6, Z7
+	VCVTDQ2PS       Z7, Z7
+	VADDPS.BCST     dword3f000000<>+0(SB), Z7, Z7
+	VMULPS          Z2, Z7, Z7
+	VMULPS.BCST     dword3e800000<>+0(SB), Z7, Z7
+	VMOVUPS         Z7, 4096(AX)
+	VPSRLD          $0x00, Z6, Z7
+	VPSRLD          $0x04, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, (AX)
+	PREFETCHT0      (R10)
+	VPSRLD          $0x00, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R15)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 64(AX)
+	VPSRLD          $0x07, Z6, Z7
+	VPSRLD          $0x0b, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x08, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 128(AX)
+	VPSRLD          $0x08, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R15)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 192(AX)
+	PREFETCHT0      64(R10)
+	VPSRLD          $0x0e, Z6, Z7
+	VPSRLD          $0x12, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x10, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 256(AX)
+	VPSRLD          $0x10, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R15)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 320(AX)
+	VPSRLD          $0x15, Z6, Z7
+	VPSRLD          $0x19, Z6, Z6
+	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
+	VPXORD          Z7, Z6, Z10
+	VPERMD          Z1, Z10, Z10
+	VPORD           Z10, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPSRLD          $0x18, Z8, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R15)(Z10*8), K2, Z11
+	VPXORD          Z7, Z11, Z11
+	VPSUBB          Z7, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 384(AX)
+	VPSRLD          $0x18, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R15)(Z7*8), K2, Z8
+	VPXORD          Z6, Z8, Z8
+	VPSUBB          Z6, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 448(AX)
+	PREFETCHT0      128(R10)
+	VPSRLD          $0x1c, Z3, Z6
+	VCVTDQ2PS       Z6, Z6
+	VADDPS.BCST     dword3f000000<>+0(SB), Z6, Z6
+	VMULPS          Z2, Z6, Z6
+	VMULPS.BCST     dword3e800000<>+0(SB), Z6, Z6
+	VMOVUPS         Z6, 4160(AX)
+	VPSRLD          $0x00, Z3, Z6
+	VPSRLD          $0x04, Z3, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z6, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x00, Z9, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R15)(Z8*8), K2, Z10
+	VPXORD          Z6, Z10, Z10
+	VPSUBB          Z6, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 512(AX)
+	VPSRLD          $0x00, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R15)(Z6*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 576(AX)
+	VPSRLD          $0x07, Z3, Z6
+	VPSRLD          $0x0b, Z3, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z6, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x08, Z9, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R15)(Z8*8), K2, Z10
+	VPXORD          Z6, Z10, Z10
+	VPSUBB          Z6, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 640(AX)
+	VPSRLD          $0x08, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R15)(Z6*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 704(AX)
+	PREFETCHT0      192(R10)
+	VPSRLD          $0x0e, Z3, Z6
+	VPSRLD          $0x12, Z3, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z6, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x10, Z9, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R15)(Z8*8), K2, Z10
+	VPXORD          Z6, Z10, Z10
+	VPSUBB          Z6, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 768(AX)
+	VPSRLD          $0x10, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R15)(Z6*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 832(AX)
+	VPSRLD          $0x15, Z3, Z6
+	VPSRLD          $0x19, Z3, Z3
+	VPANDD.BCST     dword00000007<>+0(SB), Z3, Z3
+	VPXORD          Z6, Z3, Z7
+	VPERMD          Z1, Z7, Z7
+	VPORD           Z7, Z3, Z3
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z3, Z3
+	VPSRLD          $0x18, Z9, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R15)(Z7*8), K2, Z8
+	VPXORD          Z6, Z8, Z8
+	VPSUBB          Z6, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 896(AX)
+	VPSRLD          $0x18, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z7, Z7, Z7
+	VPGATHERDD      4(R15)(Z6*8), K2, Z7
+	VPXORD          Z3, Z7, Z7
+	VPSUBB          Z3, Z7, Z7
+	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 960(AX)
+	PREFETCHT0      256(R10)
+	VBROADCASTI32X4 18(DX), Z3
+	VINSERTI32X4    $0x01, 18(DI), Z3, Z3
+	VINSERTI32X4    $0x02, 18(R8), Z3, Z3
+	VINSERTI32X4    $0x03, 18(R9), Z3, Z3
+	VBROADCASTI32X4 18(DX)(BX*1), Z6
+	VINSERTI32X4    $0x01, 18(DI)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x02, 18(R8)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x03, 18(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4 18(DX)(BX*2), Z7
+	VINSERTI32X4    $0x01, 18(DI)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x02, 18(R8)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x03, 18(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4 18(DX)(SI*1), Z8
+	VINSERTI32X4    $0x01, 18(DI)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 18(R8)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 18(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ      Z6, Z3, Z9
+	VPUNPCKHDQ      Z6, Z3, Z3
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLQDQ     Z6, Z9, Z8
+	VPUNPCKHQDQ     Z6, Z9, Z6
+	VPUNPCKLQDQ     Z7, Z3, Z9
+	VPUNPCKHQDQ     Z7, Z3, Z3
+	VPSRLD          $0x1c, Z6, Z7
+	VCVTDQ2PS       Z7, Z7
+	VADDPS.BCST     dword3f000000<>+0(SB), Z7, Z7
+	VMULPS          Z2, Z7, Z7
+	VMULPS.BCST     dword3e800000<>+0(SB), Z7, Z7
+	VMOVUPS         Z7, 4224(AX)
+	VPSRLD          $0x00, Z6, Z7
+	VPSRLD          $0x04, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 1024(AX)
+	VPSRLD          $0x00, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R15)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 1088(AX)
+	VPSRLD          $0x07, Z6, Z7
+	VPSRLD          $0x0b, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x08, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 1152(AX)
+	PREFETCHT0      320(R10)
+	VPSRLD          $0x08, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R15)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 1216(AX)
+	VPSRLD          $0x0e, Z6, Z7
+	VPSRLD          $0x12, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x10, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 1280(AX)
+	VPSRLD          $0x10, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R15)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 1344(AX)
+	VPSRLD          $0x15, Z6, Z7
+	VPSRLD          $0x19, Z6, Z6
+	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
+	VPXORD          Z7, Z6, Z10
+	VPERMD          Z1, Z10, Z10
+	VPORD           Z10, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPSRLD          $0x18, Z8, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R15)(Z10*8), K2, Z11
+	VPXORD          Z7, Z11, Z11
+	VPSUBB          Z7, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 1408(AX)
+	PREFETCHT0      384(R10)
+	VPSRLD          $0x18, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R15)(Z7*8), K2, Z8
+	VPXORD          Z6, Z8, Z8
+	VPSUBB          Z6, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 1472(AX)
+	VPSRLD          $0x1c, Z3, Z6
+	VCVTDQ2PS       Z6, Z6
+	VADDPS.BCST     dword3f000000<>+0(SB), Z6, Z6
+	VMULPS          Z2, Z6, Z6
+	VMULPS.BCST     dword3e800000<>+0(SB), Z6, Z6
+	VMOVUPS         Z6, 4288(AX)
+	VPSRLD          $0x00, Z3, Z6
+	VPSRLD          $0x04, Z3, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z6, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x00, Z9, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R15)(Z8*8), K2, Z10
+	VPXORD          Z6, Z10, Z10
+	VPSUBB          Z6, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 1536(AX)
+	VPSRLD          $0x00, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R15)(Z6*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 1600(AX)
+	VPSRLD          $0x07, Z3, Z6
+	VPSRLD          $0x0b, Z3, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z6, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x08, Z9, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R15)(Z8*8), K2, Z10
+	VPXORD          Z6, Z10, Z10
+	VPSUBB          Z6, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 1664(AX)
+	PREFETCHT0      448(R10)
+	VPSRLD          $0x08, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R15)(Z6*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 1728(AX)
+	VPSRLD          $0x0e, Z3, Z6
+	VPSRLD          $0x12, Z3, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z6, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x10, Z9, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R15)(Z8*8), K2, Z10
+	VPXORD          Z6, Z10, Z10
+	VPSUBB          Z6, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 1792(AX)
+	VPSRLD          $0x10, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R15)(Z6*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 1856(AX)
+	VPSRLD          $0x15, Z3, Z6
+	VPSRLD          $0x19, Z3, Z3
+	VPANDD.BCST     dword00000007<>+0(SB), Z3, Z3
+	VPXORD          Z6, Z3, Z7
+	VPERMD          Z1, Z7, Z7
+	VPORD           Z7, Z3, Z3
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z3, Z3
+	VPSRLD          $0x18, Z9, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R15)(Z7*8), K2, Z8
+	VPXORD          Z6, Z8, Z8
+	VPSUBB          Z6, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 1920(AX)
+	PREFETCHT0      512(R10)
+	VPSRLD          $0x18, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z7, Z7, Z7
+	VPGATHERDD      4(R15)(Z6*8), K2, Z7
+	VPXORD          Z3, Z7, Z7
+	VPSUBB          Z3, Z7, Z7
+	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 1984(AX)
+	VBROADCASTI32X4 34(DX), Z3
+	VINSERTI32X4    $0x01, 34(DI), Z3, Z3
+	VINSERTI32X4    $0x02, 34(R8), Z3, Z3
+	VINSERTI32X4    $0x03, 34(R9), Z3, Z3
+	VBROADCASTI32X4 34(DX)(BX*1), Z6
+	VINSERTI32X4    $0x01, 34(DI)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x02, 34(R8)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x03, 34(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4 34(DX)(BX*2), Z7
+	VINSERTI32X4    $0x01, 34(DI)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x02, 34(R8)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x03, 34(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4 34(DX)(SI*1), Z8
+	VINSERTI32X4    $0x01, 34(DI)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 34(R8)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 34(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ      Z6, Z3, Z9
+	VPUNPCKHDQ      Z6, Z3, Z3
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLQDQ     Z6, Z9, Z8
+	VPUNPCKHQDQ     Z6, Z9, Z6
+	VPUNPCKLQDQ     Z7, Z3, Z9
+	VPUNPCKHQDQ     Z7, Z3, Z3
+	VPSRLD          $0x1c, Z6, Z7
+	VCVTDQ2PS       Z7, Z7
+	VADDPS.BCST     dword3f000000<>+0(SB), Z7, Z7
+	VMULPS          Z2, Z7, Z7
+	VMULPS.BCST     dword3e800000<>+0(SB), Z7, Z7
+	VMOVUPS         Z7, 4352(AX)
+	VPSRLD          $0x00, Z6, Z7
+	VPSRLD          $0x04, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 2048(AX)
+	VPSRLD          $0x00, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R15)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2112(AX)
+	PREFETCHT0      576(R10)
+	VPSRLD          $0x07, Z6, Z7
+	VPSRLD          $0x0b, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x08, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 2176(AX)
+	VPSRLD          $0x08, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R15)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2240(AX)
+	VPSRLD          $0x0e, Z6, Z7
+	VPSRLD          $0x12, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x10, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 2304(AX)
+	VPSRLD          $0x10, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R15)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2368(AX)
+	PREFETCHT0      640(R10)
+	VPSRLD          $0x15, Z6, Z7
+	VPSRLD          $0x19, Z6, Z6
+	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
+	VPXORD          Z7, Z6, Z10
+	VPERMD          Z1, Z10, Z10
+	VPORD           Z10, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPSRLD          $0x18, Z8, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R15)(Z10*8), K2, Z11
+	VPXORD          Z7, Z11, Z11
+	VPSUBB          Z7, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2432(AX)
+	VPSRLD          $0x18, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R15)(Z7*8), K2, Z8
+	VPXORD          Z6, Z8, Z8
+	VPSUBB          Z6, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 2496(AX)
+	VPSRLD          $0x1c, Z3, Z6
+	VCVTDQ2PS       Z6, Z6
+	VADDPS.BCST     dword3f000000<>+0(SB), Z6, Z6
+	VMULPS          Z2, Z6, Z6
+	VMULPS.BCST     dword3e800000<>+0(SB), Z6, Z6
+	VMOVUPS         Z6, 4416(AX)
+	VPSRLD          $0x00, Z3, Z6
+	VPSRLD          $0x04, Z3, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z6, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x00, Z9, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R15)(Z8*8), K2, Z10
+	VPXORD          Z6, Z10, Z10
+	VPSUBB          Z6, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 2560(AX)
+	VPSRLD          $0x00, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R15)(Z6*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 2624(AX)
+	PREFETCHT0      704(R10)
+	VPSRLD          $0x07, Z3, Z6
+	VPSRLD          $0x0b, Z3, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z6, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x08, Z9, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R15)(Z8*8), K2, Z10
+	VPXORD          Z6, Z10, Z10
+	VPSUBB          Z6, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 2688(AX)
+	VPSRLD          $0x08, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R15)(Z6*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 2752(AX)
+	VPSRLD          $0x0e, Z3, Z6
+	VPSRLD          $0x12, Z3, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z6, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x10, Z9, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R15)(Z8*8), K2, Z10
+	VPXORD          Z6, Z10, Z10
+	VPSUBB          Z6, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 2816(AX)
+	VPSRLD          $0x10, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R15)(Z6*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 2880(AX)
+	PREFETCHT0      768(R10)
+	VPSRLD          $0x15, Z3, Z6
+	VPSRLD          $0x19, Z3, Z3
+	VPANDD.BCST     dword00000007<>+0(SB), Z3, Z3
+	VPXORD          Z6, Z3, Z7
+	VPERMD          Z1, Z7, Z7
+	VPORD           Z7, Z3, Z3
+	VPERMD          Z0, Z6, Z6
+	VPERMD          Z0, Z3, Z3
+	VPSRLD          $0x18, Z9, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R15)(Z7*8), K2, Z8
+	VPXORD          Z6, Z8, Z8
+	VPSUBB          Z6, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 2944(AX)
+	VPSRLD          $0x18, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z7, Z7, Z7
+	VPGATHERDD      4(R15)(Z6*8), K2, Z7
+	VPXORD          Z3, Z7, Z7
+	VPSUBB          Z3, Z7, Z7
+	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 3008(AX)
+	VBROADCASTI32X4 50(DX), Z3
+	VINSERTI32X4    $0x01, 50(DI), Z3, Z3
+	VINSERTI32X4    $0x02, 50(R8), Z3, Z3
+	VINSERTI32X4    $0x03, 50(R9), Z3, Z3
+	VBROADCASTI32X4 50(DX)(BX*1), Z6
+	VINSERTI32X4    $0x01, 50(DI)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x02, 50(R8)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x03, 50(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4 50(DX)(BX*2), Z7
+	VINSERTI32X4    $0x01, 50(DI)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x02, 50(R8)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x03, 50(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4 50(DX)(SI*1), Z8
+	VINSERTI32X4    $0x01, 50(DI)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 50(R8)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 50(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ      Z6, Z3, Z9
+	VPUNPCKHDQ      Z6, Z3, Z3
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLQDQ     Z6, Z9, Z8
+	VPUNPCKHQDQ     Z6, Z9, Z6
+	VPUNPCKLQDQ     Z7, Z3, Z9
+	VPUNPCKHQDQ     Z7, Z3, Z3
+	VPSRLD          $0x1c, Z6, Z7
+	VCVTDQ2PS       Z7, Z7
+	VADDPS.BCST     dword3f000000<>+0(SB), Z7, Z7
+	VMULPS          Z2, Z7, Z7
+	VMULPS.BCST     dword3e800000<>+0(SB), Z7, Z7
+	VMOVUPS         Z7, 4480(AX)
+	VPSRLD          $0x00, Z6, Z7
+	VPSRLD          $0x04, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 3072(AX)
+	PREFETCHT0      832(R10)
+	VPSRLD          $0x00, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R15)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 3136(AX)
+	VPSRLD          $0x07, Z6, Z7
+	VPSRLD          $0x0b, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x08, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 3200(AX)
+	VPSRLD          $0x08, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R15)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 3264(AX)
+	VPSRLD          $0x0e, Z6, Z7
+	VPSRLD          $0x12, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z7, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x10, Z8, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z7, Z12, Z12
+	VPSUBB          Z7, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 3328(AX)
+	PREFETCHT0      896(R10)
+	VPSRLD          $0x10, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      4(R15)(Z7*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 3392(AX)
+	VPSRLD          $0x15, Z6, Z7
+	VPSRLD          $0x19, Z6, Z6
+	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
+	VPXORD          Z7, Z6, Z10
+	VPERMD          Z1, Z10, Z10
+	VPORD           Z10, Z6, Z6
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z6, Z6
+	VPSRLD          $0x18, Z8, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R15)(Z10*8), K2, Z11
+	VPXORD          Z7, Z11, Z11
+	VPSUBB          Z7, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 3456(AX)
+	VPSRLD          $0x18, Z8, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      4(R15)(Z7*8), K2, Z8
+	VPXORD          Z6, Z8, Z8
+	VPSUBB          Z6, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3520(AX)
+	VPSRLD          $0x1c, Z3, Z6
+	VCVTDQ2PS       Z6, Z6
+	VADDPS.BCST     dword3f000000<>+0(SB), Z6, Z6
+	VMULPS          Z2, Z6, Z6
+	VMULPS.BCST     dword3e800000<>+0(SB), Z6, Z6
+	VMOVUPS         Z6, 4544(AX)
+	VPSRLD          $0x00, Z3, Z2
+	VPSRLD          $0x04, Z3, Z6
+	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
+	VPXORD          Z2, Z6, Z7
+	VPERMD          Z1, Z7, Z7
+	VPORD           Z7, Z6, Z6
+	VPERMD          Z0, Z2, Z2
+	VPERMD          Z0, Z6, Z6
+	VPSRLD          $0x00, Z9, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R15)(Z7*8), K2, Z8
+	VPXORD          Z2, Z8, Z8
+	VPSUBB          Z2, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3584(AX)
+	PREFETCHT0      960(R10)
+	VPSRLD          $0x00, Z9, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	KMOVW           K1, K2
+	VPXORD          Z7, Z7, Z7
+	VPGATHERDD      4(R15)(Z2*8), K2, Z7
+	VPXORD          Z6, Z7, Z7
+	VPSUBB          Z6, Z7, Z7
+	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 3648(AX)
+	VPSRLD          $0x07, Z3, Z2
+	VPSRLD          $0x0b, Z3, Z6
+	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
+	VPXORD          Z2, Z6, Z7
+	VPERMD          Z1, Z7, Z7
+	VPORD           Z7, Z6, Z6
+	VPERMD          Z0, Z2, Z2
+	VPERMD          Z0, Z6, Z6
+	VPSRLD          $0x08, Z9, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R15)(Z7*8), K2, Z8
+	VPXORD          Z2, Z8, Z8
+	VPSUBB          Z2, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3712(AX)
+	VPSRLD          $0x08, Z9, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	KMOVW           K1, K2
+	VPXORD          Z7, Z7, Z7
+	VPGATHERDD      4(R15)(Z2*8), K2, Z7
+	VPXORD          Z6, Z7, Z7
+	VPSUBB          Z6, Z7, Z7
+	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 3776(AX)
+	VPSRLD          $0x0e, Z3, Z2
+	VPSRLD          $0x12, Z3, Z6
+	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
+	VPXORD          Z2, Z6, Z7
+	VPERMD          Z1, Z7, Z7
+	VPORD           Z7, Z6, Z6
+	VPERMD          Z0, Z2, Z2
+	VPERMD          Z0, Z6, Z6
+	VPSRLD          $0x10, Z9, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R15)(Z7*8), K2, Z8
+	VPXORD          Z2, Z8, Z8
+	VPSUBB          Z2, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3840(AX)
+	PREFETCHT0      1024(R10)
+	VPSRLD          $0x10, Z9, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	KMOVW           K1, K2
+	VPXORD          Z7, Z7, Z7
+	VPGATHERDD      4(R15)(Z2*8), K2, Z7
+	VPXORD          Z6, Z7, Z7
+	VPSUBB          Z6, Z7, Z7
+	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 3904(AX)
+	VPSRLD          $0x15, Z3, Z2
+	VPSRLD          $0x19, Z3, Z3
+	VPANDD.BCST     dword00000007<>+0(SB), Z3, Z3
+	VPXORD          Z2, Z3, Z6
+	VPERMD          Z1, Z6, Z6
+	VPORD           Z6, Z3, Z3
+	VPERMD          Z0, Z2, Z2
+	VPERMD          Z0, Z3, Z3
+	VPSRLD          $0x18, Z9, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z7, Z7, Z7
+	VPGATHERDD      (R15)(Z6*8), K2, Z7
+	VPXORD          Z2, Z7, Z7
+	VPSUBB          Z2, Z7, Z7
+	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 3968(AX)
+	VPSRLD          $0x18, Z9, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	KMOVW           K1, K2
+	VPXORD          Z6, Z6, Z6
+	VPGATHERDD      4(R15)(Z2*8), K2, Z6
+	VPXORD          Z3, Z6, Z6
+	VPSUBB          Z3, Z6, Z6
+	VPXORD.BCST     dword80808080<>+0(SB), Z6, Z6
+	VMOVDQU32       Z6, 4032(AX)
+
+tile:
+	MOVQ x+48(FP), R12
+	MOVQ dx+56(FP), R13
+	MOVQ biases+72(FP), R14
+	MOVQ blocks+40(FP), BP
+	MOVQ BP, (SP)
+
+block:
+	XCHGQ  AX, CX
+	MOVQ   $0x00000042, BP
+	CMPQ   (SP), $0x01
+	JNE    step
+	IMUL3Q $0x0f, BX, BP
+	ADDQ   $0x42, BP
+	CMPQ   tiles+32(FP), $0x01
+	JNE    step
+	XORQ   BP, BP
+
+step:
+	ADDQ             BP, DX
+	ADDQ             BP, DI
+	ADDQ             BP, R8
+	ADDQ             BP, R9
+	ADDQ             $0x00000420, R10
+	VPXORD           Z4, Z4, Z4
+	VPXORD           Z5, Z5, Z5
+	VPINSRW          $0x00, (DX), X4, X4
+	VPINSRW          $0x00, (R8), X5, X5
+	VPINSRW          $0x01, (DX)(BX*1), X4, X4
+	VPINSRW          $0x01, (R8)(BX*1), X5, X5
+	VPINSRW          $0x02, (DX)(BX*2), X4, X4
+	VPINSRW          $0x02, (R8)(BX*2), X5, X5
+	VPINSRW          $0x03, (DX)(SI*1), X4, X4
+	VPINSRW          $0x03, (R8)(SI*1), X5, X5
+	VPINSRW          $0x04, (DI), X4, X4
+	VPINSRW          $0x04, (R9), X5, X5
+	VPINSRW          $0x05, (DI)(BX*1), X4, X4
+	VPINSRW          $0x05, (R9)(BX*1), X5, X5
+	VPINSRW          $0x06, (DI)(BX*2), X4, X4
+	VPINSRW          $0x06, (R9)(BX*2), X5, X5
+	VPINSRW          $0x07, (DI)(SI*1), X4, X4
+	VPINSRW          $0x07, (R9)(SI*1), X5, X5
+	VINSERTI32X4     $0x01, X5, Y4, Y4
+	VCVTPH2PS        Y4, Z2
+	VBROADCASTI32X4  2(DX), Z3
+	VINSERTI32X4     $0x01, 2(DI), Z3, Z3
+	VINSERTI32X4     $0x02, 2(R8), Z3, Z3
+	VINSERTI32X4     $0x03, 2(R9), Z3, Z3
+	VBROADCASTI32X4  2(DX)(BX*1), Z6
+	VINSERTI32X4     $0x01, 2(DI)(BX*1), Z6, Z6
+	VINSERTI32X4     $0x02, 2(R8)(BX*1), Z6, Z6
+	VINSERTI32X4     $0x03, 2(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4  2(DX)(BX*2), Z7
+	VINSERTI32X4     $0x01, 2(DI)(BX*2), Z7, Z7
+	VINSERTI32X4     $0x02, 2(R8)(BX*2), Z7, Z7
+	VINSERTI32X4     $0x03, 2(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4  2(DX)(SI*1), Z8
+	VINSERTI32X4     $0x01, 2(DI)(SI*1), Z8, Z8
+	VINSERTI32X4     $0x02, 2(R8)(SI*1), Z8, Z8
+	VINSERTI32X4     $0x03, 2(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ       Z6, Z3, Z9
+	VPUNPCKHDQ       Z6, Z3, Z3
+	VPUNPCKLDQ       Z8, Z7, Z6
+	VPUNPCKHDQ       Z8, Z7, Z7
+	VPUNPCKLQDQ      Z6, Z9, Z8
+	VPUNPCKHQDQ      Z6, Z9, Z6
+	VPUNPCKLQDQ      Z7, Z3, Z9
+	VPUNPCKHQDQ      Z7, Z3, Z3
+	VPSRLD           $0x1c, Z6, Z7
+	VCVTDQ2PS        Z7, Z7
+	VADDPS.BCST      dword3f000000<>+0(SB), Z7, Z7
+	VMULPS           Z2, Z7, Z7
+	VMULPS.BCST      dword3e800000<>+0(SB), Z7, Z7
+	VMOVUPS          Z7, 4096(AX)
+	VPSRLD           $0x00, Z6, Z7
+	VPSRLD           $0x04, Z6, Z10
+	VPANDD.BCST      dword00000007<>+0(SB), Z10, Z10
+	VPXORD           Z7, Z10, Z11
+	VPERMD           Z1, Z11, Z11
+	VPORD            Z11, Z10, Z10
+	VPERMD           Z0, Z7, Z7
+	VPERMD           Z0, Z10, Z10
+	VPSRLD           $0x00, Z8, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R15)(Z11*8), K2, Z12
+	VPXORD           Z7, Z12, Z12
+	VPSUBB           Z7, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, (AX)
+	PREFETCHT0       (R10)
+	VPBROADCASTD     (R14), Z7
+	VPBROADCASTD     4(R14), Z11
+	VPBROADCASTD     8(R14), Z12
+	VPBROADCASTD     12(R14), Z13
+	VMOVDQU32        (CX), Z14
+	VPDPBUSD.BCST    (R12), Z14, Z7
+	VPDPBUSD.BCST    4(R12), Z14, Z11
+	VPDPBUSD.BCST    8(R12), Z14, Z12
+	VPDPBUSD.BCST    12(R12), Z14, Z13
+	VMOVDQU32        64(CX), Z14
+	VPDPBUSD.BCST    32(R12), Z14, Z7
+	VPDPBUSD.BCST    36(R12), Z14, Z11
+	VPDPBUSD.BCST    40(R12), Z14, Z12
+	VPDPBUSD.BCST    44(R12), Z14, Z13
+	VMOVDQU32        128(CX), Z14
+	VPDPBUSD.BCST    64(R12), Z14, Z7
+	VPSRLD           $0x00, Z8, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       4(R15)(Z15*8), K2, Z16
+	VPXORD           Z10, Z16, Z16
+	VPSUBB           Z10, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, 64(AX)
+	VPDPBUSD.BCST    68(R12), Z14, Z11
+	VPDPBUSD.BCST    72(R12), Z14, Z12
+	VPDPBUSD.BCST    76(R12), Z14, Z13
+	VMOVDQU32        192(CX), Z10
+	VPDPBUSD.BCST    96(R12), Z10, Z7
+	VPDPBUSD.BCST    100(R12), Z10, Z11
+	VPDPBUSD.BCST    104(R12), Z10, Z12
+	VPDPBUSD.BCST    108(R12), Z10, Z13
+	VMOVDQU32        256(CX), Z10
+	VPDPBUSD.BCST    128(R12), Z10, Z7
+	VPDPBUSD.BCST    132(R12), Z10, Z11
+	VPDPBUSD.BCST    136(R12), Z10, Z12
+	VPDPBUSD.BCST    140(R12), Z10, Z13
+	VMOVDQU32        320(CX), Z10
+	VPDPBUSD.BCST    160(R12), Z10, Z7
+	VPDPBUSD.BCST    164(R12), Z10, Z11
+	VPSRLD           $0x07, Z6, Z14
+	VPSRLD           $0x0b, Z6, Z15
+	VPANDD.BCST      dword00000007<>+0(SB), Z15, Z15
+	VPXORD           Z14, Z15, Z16
+	VPERMD           Z1, Z16, Z16
+	VPORD            Z16, Z15, Z15
+	VPERMD           Z0, Z14, Z14
+	VPERMD           Z0, Z15, Z15
+	VPSRLD           $0x08, Z8, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	KMOVW            K1, K2
+	VPXORD           Z17, Z17, Z17
+	VPGATHERDD       (R15)(Z16*8), K2, Z17
+	VPXORD           Z14, Z17, Z17
+	VPSUBB           Z14, Z17, Z17
+	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
+	VMOVDQU32        Z17, 128(AX)
+	VPDPBUSD.BCST    168(R12), Z10, Z12
+	VPDPBUSD.BCST    172(R12), Z10, Z13
+	VMOVDQU32        384(CX), Z10
+	VPDPBUSD.BCST    192(R12), Z10, Z7
+	VPDPBUSD.BCST    196(R12), Z10, Z11
+	VPDPBUSD.BCST    200(R12), Z10, Z12
+	VPDPBUSD.BCST    204(R12), Z10, Z13
+	VMOVDQU32        448(CX), Z10
+	VPDPBUSD.BCST    224(R12), Z10, Z7
+	VPDPBUSD.BCST    228(R12), Z10, Z11
+	VPDPBUSD.BCST    232(R12), Z10, Z12
+	VPDPBUSD.BCST    236(R12), Z10, Z13
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           4096(CX), Z7, Z7
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4096(CX), Z11, Z11
+	VPSRLD           $0x08, Z8, Z10
+	VPANDD.BCST      dword000000ff<>+0(SB), Z10, Z10
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       4(R15)(Z10*8), K2, Z14
+	VPXORD           Z15, Z14, Z14
+	VPSUBB           Z15, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 192(AX)
+	PREFETCHT0       64(R10)
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           4096(CX), Z12, Z12
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           4096(CX), Z13, Z13
+	VMOVUPS          (R11), Z10
+	VFMADD231PS.BCST (R13), Z7, Z10
+	VMOVUPS          Z10, (R11)
+	VMOVUPS          64(R11), Z7
+	VFMADD231PS.BCST 4(R13), Z11, Z7
+	VMOVUPS          Z7, 64(R11)
+	VMOVUPS          128(R11), Z7
+	VFMADD231PS.BCST 8(R13), Z12, Z7
+	VMOVUPS          Z7, 128(R11)
+	VMOVUPS          192(R11), Z7
+	VFMADD231PS.BCST 12(R13), Z13, Z7
+	VMOVUPS          Z7, 192(R11)
+	VPSRLD           $0x0e, Z6, Z7
+	VPSRLD           $0x12, Z6, Z10
+	VPANDD.BCST      dword00000007<>+0(SB), Z10, Z10
+	VPXORD           Z7, Z10, Z11
+	VPERMD           Z1, Z11, Z11
+	VPORD            Z11, Z10, Z10
+	VPERMD           Z0, Z7, Z7
+	VPERMD           Z0, Z10, Z10
+	VPSRLD           $0x10, Z8, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R15)(Z11*8), K2, Z12
+	VPXORD           Z7, Z12, Z12
+	VPSUBB           Z7, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, 256(AX)
+	VPBROADCASTD     16(R14), Z7
+	VPBROADCASTD     20(R14), Z11
+	VPBROADCASTD     24(R14), Z12
+	VPBROADCASTD     28(R14), Z13
+	VMOVDQU32        (CX), Z14
+	VPDPBUSD.BCST    16(R12), Z14, Z7
+	VPDPBUSD.BCST    20(R12), Z14, Z11
+	VPDPBUSD.BCST    24(R12), Z14, Z12
+	VPDPBUSD.BCST    28(R12), Z14, Z13
+	VMOVDQU32        64(CX), Z14
+	VPDPBUSD.BCST    48(R12), Z14, Z7
+	VPDPBUSD.BCST    52(R12), Z14, Z11
+	VPDPBUSD.BCST    56(R12), Z14, Z12
+	VPDPBUSD.BCST    60(R12), Z14, Z13
+	VMOVDQU32        128(CX), Z14
+	VPDPBUSD.BCST    80(R12), Z14, Z7
+	VPSRLD           $0x10, Z8, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       4(R15)(Z15*8), K2, Z16
+	VPXORD           Z10, Z16, Z16
+	VPSUBB           Z10, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, 320(AX)
+	VPDPBUSD.BCST    84(R12), Z14, Z11
+	VPDPBUSD.BCST    88(R12), Z14, Z12
+	VPDPBUSD.BCST    92(R12), Z14, Z13
+	VMOVDQU32        192(CX), Z10
+	VPDPBUSD.BCST    112(R12), Z10, Z7
+	VPDPBUSD.BCST    116(R12), Z10, Z11
+	VPDPBUSD.BCST    120(R12), Z10, Z12
+	VPDPBUSD.BCST    124(R12), Z10, Z13
+	VMOVDQU32        256(CX), Z10
+	VPDPBUSD.BCST    144(R12), Z10, Z7
+	VPDPBUSD.BCST    148(R12), Z10, Z11
+	VPDPBUSD.BCST    152(R12), Z10, Z12
+	VPDPBUSD.BCST    156(R12), Z10, Z13
+	VMOVDQU32        320(CX), Z10
+	VPDPBUSD.BCST    176(R12), Z10, Z7
+	VPDPBUSD.BCST    180(R12), Z10, Z11
+	VPSRLD           $0x15, Z6, Z14
+	VPSRLD           $0x19, Z6, Z6
+	VPANDD.BCST      dword00000007<>+0(SB), Z6, Z6
+	VPXORD           Z14, Z6, Z15
+	VPERMD           Z1, Z15, Z15
+	VPORD            Z15, Z6, Z6
+	VPERMD           Z0, Z14, Z14
+	VPERMD           Z0, Z6, Z6
+	VPSRLD           $0x18, Z8, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       (R15)(Z15*8), K2, Z16
+	VPXORD           Z14, Z16, Z16
+	VPSUBB           Z14, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, 384(AX)
+	VPDPBUSD.BCST    184(R12), Z10, Z12
+	VPDPBUSD.BCST    188(R12), Z10, Z13
+	VMOVDQU32        384(CX), Z10
+	VPDPBUSD.BCST    208(R12), Z10, Z7
+	VPDPBUSD.BCST    212(R12), Z10, Z11
+	VPDPBUSD.BCST    216(R12), Z10, Z12
+	VPDPBUSD.BCST    220(R12), Z10, Z13
+	VMOVDQU32        448(CX), Z10
+	VPDPBUSD.BCST    240(R12), Z10, Z7
+	VPDPBUSD.BCST    244(R12), Z10, Z11
+	VPDPBUSD.BCST    248(R12), Z10, Z12
+	VPDPBUSD.BCST    252(R12), Z10, Z13
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           4096(CX), Z7, Z7
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4096(CX), Z11, Z11
+	VPSRLD           $0x18, Z8, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       4(R15)(Z8*8), K2, Z10
+	VPXORD           Z6, Z10, Z10
+	VPSUBB           Z6, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32        Z10, 448(AX)
+	PREFETCHT0       128(R10)
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           4096(CX), Z12, Z12
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           4096(CX), Z13, Z13
+	VMOVUPS          256(R11), Z6
+	VFMADD231PS.BCST 16(R13), Z7, Z6
+	VMOVUPS          Z6, 256(R11)
+	VMOVUPS          320(R11), Z6
+	VFMADD231PS.BCST 20(R13), Z11, Z6
+	VMOVUPS          Z6, 320(R11)
+	VMOVUPS          384(R11), Z6
+	VFMADD231PS.BCST 24(R13), Z12, Z6
+	VMOVUPS          Z6, 384(R11)
+	VMOVUPS          448(R11), Z6
+	VFMADD231PS.BCST 28(R13), Z13, Z6
+	VMOVUPS          Z6, 448(R11)
+	VPSRLD           $0x1c, Z3, Z6
+	VCVTDQ2PS        Z6, Z6
+	VADDPS.BCST      dword3f000000<>+0(SB), Z6, Z6
+	VMULPS           Z2, Z6, Z6
+	VMULPS.BCST      dword3e800000<>+0(SB), Z6, Z6
+	VMOVUPS          Z6, 4160(AX)
+	VPSRLD           $0x00, Z3, Z6
+	VPSRLD           $0x04, Z3, Z7
+	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
+	VPXORD           Z6, Z7, Z8
+	VPERMD           Z1, Z8, Z8
+	VPORD            Z8, Z7, Z7
+	VPERMD           Z0, Z6, Z6
+	VPERMD           Z0, Z7, Z7
+	VPSRLD           $0x00, Z9, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       (R15)(Z8*8), K2, Z10
+	VPXORD           Z6, Z10, Z10
+	VPSUBB           Z6, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32        Z10, 512(AX)
+	VPBROADCASTD     32(R14), Z6
+	VPBROADCASTD     36(R14), Z8
+	VPBROADCASTD     40(R14), Z10
+	VPBROADCASTD     44(R14), Z11
+	VMOVDQU32        512(CX), Z12
+	VPDPBUSD.BCST    256(R12), Z12, Z6
+	VPDPBUSD.BCST    260(R12), Z12, Z8
+	VPDPBUSD.BCST    264(R12), Z12, Z10
+	VPDPBUSD.BCST    268(R12), Z12, Z11
+	VMOVDQU32        576(CX), Z12
+	VPDPBUSD.BCST    288(R12), Z12, Z6
+	VPDPBUSD.BCST    292(R12), Z12, Z8
+	VPDPBUSD.BCST    296(R12), Z12, Z10
+	VPDPBUSD.BCST    300(R12), Z12, Z11
+	VMOVDQU32        640(CX), Z12
+	VPDPBUSD.BCST    320(R12), Z12, Z6
+	VPSRLD           $0x00, Z9, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       4(R15)(Z13*8), K2, Z14
+	VPXORD           Z7, Z14, Z14
+	VPSUBB           Z7, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 576(AX)
+	VPDPBUSD.BCST    324(R12), Z12, Z8
+	VPDPBUSD.BCST    328(R12), Z12, Z10
+	VPDPBUSD.BCST    332(R12), Z12, Z11
+	VMOVDQU32        704(CX), Z7
+	VPDPBUSD.BCST    352(R12), Z7, Z6
+	VPDPBUSD.BCST    356(R12), Z7, Z8
+	VPDPBUSD.BCST    360(R12), Z7, Z10
+	VPDPBUSD.BCST    364(R12), Z7, Z11
+	VMOVDQU32        768(CX), Z7
+	VPDPBUSD.BCST    384(R12), Z7, Z6
+	VPDPBUSD.BCST    388(R12), Z7, Z8
+	VPDPBUSD.BCST    392(R12), Z7, Z10
+	VPDPBUSD.BCST    396(R12), Z7, Z11
+	VMOVDQU32        832(CX), Z7
+	VPDPBUSD.BCST    416(R12), Z7, Z6
+	VPDPBUSD.BCST    420(R12), Z7, Z8
+	VPSRLD           $0x07, Z3, Z12
+	VPSRLD           $0x0b, Z3, Z13
+	VPANDD.BCST      dword00000007<>+0(SB), Z13, Z13
+	VPXORD           Z12, Z13, Z14
+	VPERMD           Z1, Z14, Z14
+	VPORD            Z14, Z13, Z13
+	VPERMD           Z0, Z12, Z12
+	VPERMD           Z0, Z13, Z13
+	VPSRLD           $0x08, Z9, Z14
+	VPANDD.BCST      dword000000ff<>+0(SB), Z14, Z14
+	KMOVW            K1, K2
+	VPXORD           Z15, Z15, Z15
+	VPGATHERDD       (R15)(Z14*8), K2, Z15
+	VPXORD           Z12, Z15, Z15
+	VPSUBB           Z12, Z15, Z15
+	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
+	VMOVDQU32        Z15, 640(AX)
+	VPDPBUSD.BCST    424(R12), Z7, Z10
+	VPDPBUSD.BCST    428(R12), Z7, Z11
+	VMOVDQU32        896(CX), Z7
+	VPDPBUSD.BCST    448(R12), Z7, Z6
+	VPDPBUSD.BCST    452(R12), Z7, Z8
+	VPDPBUSD.BCST    456(R12), Z7, Z10
+	VPDPBUSD.BCST    460(R12), Z7, Z11
+	VMOVDQU32        960(CX), Z7
+	VPDPBUSD.BCST    480(R12), Z7, Z6
+	VPDPBUSD.BCST    484(R12), Z7, Z8
+	VPDPBUSD.BCST    488(R12), Z7, Z10
+	VPDPBUSD.BCST    492(R12), Z7, Z11
+	VCVTDQ2PS        Z6, Z6
+	VMULPS           4160(CX), Z6, Z6
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           4160(CX), Z8, Z8
+	VPSRLD           $0x08, Z9, Z7
+	VPANDD.BCST      dword000000ff<>+0(SB), Z7, Z7
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       4(R15)(Z7*8), K2, Z12
+	VPXORD           Z13, Z12, Z12
+	VPSUBB           Z13, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, 704(AX)
+	PREFETCHT0       192(R10)
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           4160(CX), Z10, Z10
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4160(CX), Z11, Z11
+	VMOVUPS          (R11), Z7
+	VFMADD231PS.BCST 32(R13), Z6, Z7
+	VMOVUPS          Z7, (R11)
+	VMOVUPS          64(R11), Z6
+	VFMADD231PS.BCST 36(R13), Z8, Z6
+	VMOVUPS          Z6, 64(R11)
+	VMOVUPS          128(R11), Z6
+	VFMADD231PS.BCST 40(R13), Z10, Z6
+	VMOVUPS          Z6, 128(R11)
+	VMOVUPS          192(R11), Z6
+	VFMADD231PS.BCST 44(R13), Z11, Z6
+	VMOVUPS          Z6, 192(R11)
+	VPSRLD           $0x0e, Z3, Z6
+	VPSRLD           $0x12, Z3, Z7
+	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
+	VPXORD           Z6, Z7, Z8
+	VPERMD           Z1, Z8, Z8
+	VPORD            Z8, Z7, Z7
+	VPERMD           Z0, Z6, Z6
+	VPERMD           Z0, Z7, Z7
+	VPSRLD           $0x10, Z9, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       (R15)(Z8*8), K2, Z10
+	VPXORD           Z6, Z10, Z10
+	VPSUBB           Z6, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32        Z10, 768(AX)
+	VPBROADCASTD     48(R14), Z6
+	VPBROADCASTD     52(R14), Z8
+	VPBROADCASTD     56(R14), Z10
+	VPBROADCASTD     60(R14), Z11
+	VMOVDQU32        512(CX), Z12
+	VPDPBUSD.BCST    272(R12), Z12, Z6
+	VPDPBUSD.BCST    276(R12), Z12, Z8
+	VPDPBUSD.BCST    280(R12), Z12, Z10
+	VPDPBUSD.BCST    284(R12), Z12, Z11
+	VMOVDQU32        576(CX), Z12
+	VPDPBUSD.BCST    304(R12), Z12, Z6
+	VPDPBUSD.BCST    308(R12), Z12, Z8
+	VPDPBUSD.BCST    312(R12), Z12, Z10
+	VPDPBUSD.BCST    316(R12), Z12, Z11
+	VMOVDQU32        640(CX), Z12
+	VPDPBUSD.BCST    336(R12), Z12, Z6
+	VPSRLD           $0x10, Z9, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       4(R15)(Z13*8), K2, Z14
+	VPXORD           Z7, Z14, Z14
+	VPSUBB           Z7, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 832(AX)
+	VPDPBUSD.BCST    340(R12), Z12, Z8
+	VPDPBUSD.BCST    344(R12), Z12, Z10
+	VPDPBUSD.BCST    348(R12), Z12, Z11
+	VMOVDQU32        704(CX), Z7
+	VPDPBUSD.BCST    368(R12), Z7, Z6
+	VPDPBUSD.BCST    372(R12), Z7, Z8
+	VPDPBUSD.BCST    376(R12), Z7, Z10
+	VPDPBUSD.BCST    380(R12), Z7, Z11
+	VMOVDQU32        768(CX), Z7
+	VPDPBUSD.BCST    400(R12), Z7, Z6
+	VPDPBUSD.BCST    404(R12), Z7, Z8
+	VPDPBUSD.BCST    408(R12), Z7, Z10
+	VPDPBUSD.BCST    412(R12), Z7, Z11
+	VMOVDQU32        832(CX), Z7
+	VPDPBUSD.BCST    432(R12), Z7, Z6
+	VPDPBUSD.BCST    436(R12), Z7, Z8
+	VPSRLD           $0x15, Z3, Z12
+	VPSRLD           $0x19, Z3, Z3
+	VPANDD.BCST      dword00000007<>+0(SB), Z3, Z3
+	VPXORD           Z12, Z3, Z13
+	VPERMD           Z1, Z13, Z13
+	VPORD            Z13, Z3, Z3
+	VPERMD           Z0, Z12, Z12
+	VPERMD           Z0, Z3, Z3
+	VPSRLD           $0x18, Z9, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R15)(Z13*8), K2, Z14
+	VPXORD           Z12, Z14, Z14
+	VPSUBB           Z12, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 896(AX)
+	VPDPBUSD.BCST    440(R12), Z7, Z10
+	VPDPBUSD.BCST    444(R12), Z7, Z11
+	VMOVDQU32        896(CX), Z7
+	VPDPBUSD.BCST    464(R12), Z7, Z6
+	VPDPBUSD.BCST    468(R12), Z7, Z8
+	VPDPBUSD.BCST    472(R12), Z7, Z10
+	VPDPBUSD.BCST    476(R12), Z7, Z11
+	VMOVDQU32        960(CX), Z7
+	VPDPBUSD.BCST    496(R12), Z7, Z6
+	VPDPBUSD.BCST    500(R12), Z7, Z8
+	VPDPBUSD.BCST    504(R12), Z7, Z10
+	VPDPBUSD.BCST    508(R12), Z7, Z11
+	VCVTDQ2PS        Z6, Z6
+	VMULPS           4160(CX), Z6, Z6
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           4160(CX), Z8, Z8
+	VPSRLD           $0x18, Z9, Z7
+	VPANDD.BCST      dword000000ff<>+0(SB), Z7, Z7
+	KMOVW            K1, K2
+	VPXORD           Z9, Z9, Z9
+	VPGATHERDD       4(R15)(Z7*8), K2, Z9
+	VPXORD           Z3, Z9, Z9
+	VPSUBB           Z3, Z9, Z9
+	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32        Z9, 960(AX)
+	PREFETCHT0       256(R10)
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           4160(CX), Z10, Z10
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4160(CX), Z11, Z11
+	VMOVUPS          256(R11), Z3
+	VFMADD231PS.BCST 48(R13), Z6, Z3
+	VMOVUPS          Z3, 256(R11)
+	VMOVUPS          320(R11), Z3
+	VFMADD231PS.BCST 52(R13), Z8, Z3
+	VMOVUPS          Z3, 320(R11)
+	VMOVUPS          384(R11), Z3
+	VFMADD231PS.BCST 56(R13), Z10, Z3
+	VMOVUPS          Z3, 384(R11)
+	VMOVUPS          448(R11), Z3
+	VFMADD231PS.BCST 60(R13), Z11, Z3
+	VMOVUPS          Z3, 448(R11)
+	VBROADCASTI32X4  18(DX), Z3
+	VINSERTI32X4     $0x01, 18(DI), Z3, Z3
+	VINSERTI32X4     $0x02, 18(R8), Z3, Z3
+	VINSERTI32X4     $0x03, 18(R9), Z3, Z3
+	VBROADCASTI32X4  18(DX)(BX*1), Z6
+	VINSERTI32X4     $0x01, 18(DI)(BX*1), Z6, Z6
+	VINSERTI32X4     $0x02, 18(R8)(BX*1), Z6, Z6
+	VINSERTI32X4     $0x03, 18(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4  18(DX)(BX*2), Z7
+	VINSERTI32X4     $0x01, 18(DI)(BX*2), Z7, Z7
+	VINSERTI32X4     $0x02, 18(R8)(BX*2), Z7, Z7
+	VINSERTI32X4     $0x03, 18(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4  18(DX)(SI*1), Z8
+	VINSERTI32X4     $0x01, 18(DI)(SI*1), Z8, Z8
+	VINSERTI32X4     $0x02, 18(R8)(SI*1), Z8, Z8
+	VINSERTI32X4     $0x03, 18(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ       Z6, Z3, Z9
+	VPUNPCKHDQ       Z6, Z3, Z3
+	VPUNPCKLDQ       Z8, Z7, Z6
+	VPUNPCKHDQ       Z8, Z7, Z7
+	VPUNPCKLQDQ      Z6, Z9, Z8
+	VPUNPCKHQDQ      Z6, Z9, Z6
+	VPUNPCKLQDQ      Z7, Z3, Z9
+	VPUNPCKHQDQ      Z7, Z3, Z3
+	VPSRLD           $0x1c, Z6, Z7
+	VCVTDQ2PS        Z7, Z7
+	VADDPS.BCST      dword3f000000<>+0(SB), Z7, Z7
+	VMULPS           Z2, Z7, Z7
+	VMULPS.BCST      dword3e800000<>+0(SB), Z7, Z7
+	VMOVUPS          Z7, 4224(AX)
+	VPSRLD           $0x00, Z6, Z7
+	VPSRLD           $0x04, Z6, Z10
+	VPANDD.BCST      dword00000007<>+0(SB), Z10, Z10
+	VPXORD           Z7, Z10, Z11
+	VPERMD           Z1, Z11, Z11
+	VPORD            Z11, Z10, Z10
+	VPERMD           Z0, Z7, Z7
+	VPERMD           Z0, Z10, Z10
+	VPSRLD           $0x00, Z8, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R15)(Z11*8), K2, Z12
+	VPXORD           Z7, Z12, Z12
+	VPSUBB           Z7, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, 1024(AX)
+	VPBROADCASTD     64(R14), Z7
+	VPBROADCASTD     68(R14), Z11
+	VPBROADCASTD     72(R14), Z12
+	VPBROADCASTD     76(R14), Z13
+	VMOVDQU32        1024(CX), Z14
+	VPDPBUSD.BCST    512(R12), Z14, Z7
+	VPDPBUSD.BCST    516(R12), Z14, Z11
+	VPDPBUSD.BCST    520(R12), Z14, Z12
+	VPDPBUSD.BCST    524(R12), Z14, Z13
+	VMOVDQU32        1088(CX), Z14
+	VPDPBUSD.BCST    544(R12), Z14, Z7
+	VPDPBUSD.BCST    548(R12), Z14, Z11
+	VPDPBUSD.BCST    552(R12), Z14, Z12
+	VPDPBUSD.BCST    556(R12), Z14, Z13
+	VMOVDQU32        1152(CX), Z14
+	VPDPBUSD.BCST    576(R12), Z14, Z7
+	VPSRLD           $0x00, Z8, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       4(R15)(Z15*8), K2, Z16
+	VPXORD           Z10, Z16, Z16
+	VPSUBB           Z10, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, 1088(AX)
+	VPDPBUSD.BCST    580(R12), Z14, Z11
+	VPDPBUSD.BCST    584(R12), Z14, Z12
+	VPDPBUSD.BCST    588(R12), Z14, Z13
+	VMOVDQU32        1216(CX), Z10
+	VPDPBUSD.BCST    608(R12), Z10, Z7
+	VPDPBUSD.BCST    612(R12), Z10, Z11
+	VPDPBUSD.BCST    616(R12), Z10, Z12
+	VPDPBUSD.BCST    620(R12), Z10, Z13
+	VMOVDQU32        1280(CX), Z10
+	VPDPBUSD.BCST    640(R12), Z10, Z7
+	VPDPBUSD.BCST    644(R12), Z10, Z11
+	VPDPBUSD.BCST    648(R12), Z10, Z12
+	VPDPBUSD.BCST    652(R12), Z10, Z13
+	VMOVDQU32        1344(CX), Z10
+	VPDPBUSD.BCST    672(R12), Z10, Z7
+	VPDPBUSD.BCST    676(R12), Z10, Z11
+	VPSRLD           $0x07, Z6, Z14
+	VPSRLD           $0x0b, Z6, Z15
+	VPANDD.BCST      dword00000007<>+0(SB), Z15, Z15
+	VPXORD           Z14, Z15, Z16
+	VPERMD           Z1, Z16, Z16
+	VPORD            Z16, Z15, Z15
+	VPERMD           Z0, Z14, Z14
+	VPERMD           Z0, Z15, Z15
+	VPSRLD           $0x08, Z8, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	KMOVW            K1, K2
+	VPXORD           Z17, Z17, Z17
+	VPGATHERDD       (R15)(Z16*8), K2, Z17
+	VPXORD           Z14, Z17, Z17
+	VPSUBB           Z14, Z17, Z17
+	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
+	VMOVDQU32        Z17, 1152(AX)
+	PREFETCHT0       320(R10)
+	VPDPBUSD.BCST    680(R12), Z10, Z12
+	VPDPBUSD.BCST    684(R12), Z10, Z13
+	VMOVDQU32        1408(CX), Z10
+	VPDPBUSD.BCST    704(R12), Z10, Z7
+	VPDPBUSD.BCST    708(R12), Z10, Z11
+	VPDPBUSD.BCST    712(R12), Z10, Z12
+	VPDPBUSD.BCST    716(R12), Z10, Z13
+	VMOVDQU32        1472(CX), Z10
+	VPDPBUSD.BCST    736(R12), Z10, Z7
+	VPDPBUSD.BCST    740(R12), Z10, Z11
+	VPDPBUSD.BCST    744(R12), Z10, Z12
+	VPDPBUSD.BCST    748(R12), Z10, Z13
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           4224(CX), Z7, Z7
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4224(CX), Z11, Z11
+	VPSRLD           $0x08, Z8, Z10
+	VPANDD.BCST      dword000000ff<>+0(SB), Z10, Z10
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       4(R15)(Z10*8), K2, Z14
+	VPXORD           Z15, Z14, Z14
+	VPSUBB           Z15, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 1216(AX)
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           4224(CX), Z12, Z12
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           4224(CX), Z13, Z13
+	VMOVUPS          (R11), Z10
+	VFMADD231PS.BCST 64(R13), Z7, Z10
+	VMOVUPS          Z10, (R11)
+	VMOVUPS          64(R11), Z7
+	VFMADD231PS.BCST 68(R13), Z11, Z7
+	VMOVUPS          Z7, 64(R11)
+	VMOVUPS          128(R11), Z7
+	VFMADD231PS.BCST 72(R13), Z12, Z7
+	VMOVUPS          Z7, 128(R11)
+	VMOVUPS          192(R11), Z7
+	VFMADD231PS.BCST 76(R13), Z13, Z7
+	VMOVUPS          Z7, 192(R11)
+	VPSRLD           $0x0e, Z6, Z7
+	VPSRLD           $0x12, Z6, Z10
+	VPANDD.BCST      dword00000007<>+0(SB), Z10, Z10
+	VPXORD           Z7, Z10, Z11
+	VPERMD           Z1, Z11, Z11
+	VPORD            Z11, Z10, Z10
+	VPERMD           Z0, Z7, Z7
+	VPERMD           Z0, Z10, Z10
+	VPSRLD           $0x10, Z8, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R15)(Z11*8), K2, Z12
+	VPXORD           Z7, Z12, Z12
+	VPSUBB           Z7, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, 1280(AX)
+	VPBROADCASTD     80(R14), Z7
+	VPBROADCASTD     84(R14), Z11
+	VPBROADCASTD     88(R14), Z12
+	VPBROADCASTD     92(R14), Z13
+	VMOVDQU32        1024(CX), Z14
+	VPDPBUSD.BCST    528(R12), Z14, Z7
+	VPDPBUSD.BCST    532(R12), Z14, Z11
+	VPDPBUSD.BCST    536(R12), Z14, Z12
+	VPDPBUSD.BCST    540(R12), Z14, Z13
+	VMOVDQU32        1088(CX), Z14
+	VPDPBUSD.BCST    560(R12), Z14, Z7
+	VPDPBUSD.BCST    564(R12), Z14, Z11
+	VPDPBUSD.BCST    568(R12), Z14, Z12
+	VPDPBUSD.BCST    572(R12), Z14, Z13
+	VMOVDQU32        1152(CX), Z14
+	VPDPBUSD.BCST    592(R12), Z14, Z7
+	VPSRLD           $0x10, Z8, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       4(R15)(Z15*8), K2, Z16
+	VPXORD           Z10, Z16, Z16
+	VPSUBB           Z10, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, 1344(AX)
+	VPDPBUSD.BCST    596(R12), Z14, Z11
+	VPDPBUSD.BCST    600(R12), Z14, Z12
+	VPDPBUSD.BCST    604(R12), Z14, Z13
+	VMOVDQU32        1216(CX), Z10
+	VPDPBUSD.BCST    624(R12), Z10, Z7
+	VPDPBUSD.BCST    628(R12), Z10, Z11
+	VPDPBUSD.BCST    632(R12), Z10, Z12
+	VPDPBUSD.BCST    636(R12), Z10, Z13
+	VMOVDQU32        1280(CX), Z10
+	VPDPBUSD.BCST    656(R12), Z10, Z7
+	VPDPBUSD.BCST    660(R12), Z10, Z11
+	VPDPBUSD.BCST    664(R12), Z10, Z12
+	VPDPBUSD.BCST    668(R12), Z10, Z13
+	VMOVDQU32        1344(CX), Z10
+	VPDPBUSD.BCST    688(R12), Z10, Z7
+	VPDPBUSD.BCST    692(R12), Z10, Z11
+	VPSRLD           $0x15, Z6, Z14
+	VPSRLD           $0x19, Z6, Z6
+	VPANDD.BCST      dword00000007<>+0(SB), Z6, Z6
+	VPXORD           Z14, Z6, Z15
+	VPERMD           Z1, Z15, Z15
+	VPORD            Z15, Z6, Z6
+	VPERMD           Z0, Z14, Z14
+	VPERMD           Z0, Z6, Z6
+	VPSRLD           $0x18, Z8, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       (R15)(Z15*8), K2, Z16
+	VPXORD           Z14, Z16, Z16
+	VPSUBB           Z14, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, 1408(AX)
+	PREFETCHT0       384(R10)
+	VPDPBUSD.BCST    696(R12), Z10, Z12
+	VPDPBUSD.BCST    700(R12), Z10, Z13
+	VMOVDQU32        1408(CX), Z10
+	VPDPBUSD.BCST    720(R12), Z10, Z7
+	VPDPBUSD.BCST    724(R12), Z10, Z11
+	VPDPBUSD.BCST    728(R12), Z10, Z12
+	VPDPBUSD.BCST    732(R12), Z10, Z13
+	VMOVDQU32        1472(CX), Z10
+	VPDPBUSD.BCST    752(R12), Z10, Z7
+	VPDPBUSD.BCST    756(R12), Z10, Z11
+	VPDPBUSD.BCST    760(R12), Z10, Z12
+	VPDPBUSD.BCST    764(R12), Z10, Z13
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           4224(CX), Z7, Z7
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4224(CX), Z11, Z11
+	VPSRLD           $0x18, Z8, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       4(R15)(Z8*8), K2, Z10
+	VPXORD           Z6, Z10, Z10
+	VPSUBB           Z6, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32        Z10, 1472(AX)
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           4224(CX), Z12, Z12
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           4224(CX), Z13, Z13
+	VMOVUPS          256(R11), Z6
+	VFMADD231PS.BCST 80(R13), Z7, Z6
+	VMOVUPS          Z6, 256(R11)
+	VMOVUPS          320(R11), Z6
+	VFMADD231PS.BCST 84(R13), Z11, Z6
+	VMOVUPS          Z6, 320(R11)
+	VMOVUPS          384(R11), Z6
+	VFMADD231PS.BCST 88(R13), Z12, Z6
+	VMOVUPS          Z6, 384(R11)
+	VMOVUPS          448(R11), Z6
+	VFMADD231PS.BCST 92(R13), Z13, Z6
+	VMOVUPS          Z6, 448(R11)
+	VPSRLD           $0x1c, Z3, Z6
+	VCVTDQ2PS        Z6, Z6
+	VADDPS.BCST      dword3f000000<>+0(SB), Z6, Z6
+	VMULPS           Z2, Z6, Z6
+	VMULPS.BCST      dword3e800000<>+0(SB), Z6, Z6
+	VMOVUPS          Z6, 4288(AX)
+	VPSRLD           $0x00, Z3, Z6
+	VPSRLD           $0x04, Z3, Z7
+	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
+	VPXORD           Z6, Z7, Z8
+	VPERMD           Z1, Z8, Z8
+	VPORD            Z8, Z7, Z7
+	VPERMD           Z0, Z6, Z6
+	VPERMD           Z0, Z7, Z7
+	VPSRLD           $0x00, Z9, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       (R15)(Z8*8), K2, Z10
+	VPXORD           Z6, Z10, Z10
+	VPSUBB           Z6, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32        Z10, 1536(AX)
+	VPBROADCASTD     96(R14), Z6
+	VPBROADCASTD     100(R14), Z8
+	VPBROADCASTD     104(R14), Z10
+	VPBROADCASTD     108(R14), Z11
+	VMOVDQU32        1536(CX), Z12
+	VPDPBUSD.BCST    768(R12), Z12, Z6
+	VPDPBUSD.BCST    772(R12), Z12, Z8
+	VPDPBUSD.BCST    776(R12), Z12, Z10
+	VPDPBUSD.BCST    780(R12), Z12, Z11
+	VMOVDQU32        1600(CX), Z12
+	VPDPBUSD.BCST    800(R12), Z12, Z6
+	VPDPBUSD.BCST    804(R12), Z12, Z8
+	VPDPBUSD.BCST    808(R12), Z12, Z10
+	VPDPBUSD.BCST    812(R12), Z12, Z11
+	VMOVDQU32        1664(CX), Z12
+	VPDPBUSD.BCST    832(R12), Z12, Z6
+	VPSRLD           $0x00, Z9, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       4(R15)(Z13*8), K2, Z14
+	VPXORD           Z7, Z14, Z14
+	VPSUBB           Z7, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 1600(AX)
+	VPDPBUSD.BCST    836(R12), Z12, Z8
+	VPDPBUSD.BCST    840(R12), Z12, Z10
+	VPDPBUSD.BCST    844(R12), Z12, Z11
+	VMOVDQU32        1728(CX), Z7
+	VPDPBUSD.BCST    864(R12), Z7, Z6
+	VPDPBUSD.BCST    868(R12), Z7, Z8
+	VPDPBUSD.BCST    872(R12), Z7, Z10
+	VPDPBUSD.BCST    876(R12), Z7, Z11
+	VMOVDQU32        1792(CX), Z7
+	VPDPBUSD.BCST    896(R12), Z7, Z6
+	VPDPBUSD.BCST    900(R12), Z7, Z8
+	VPDPBUSD.BCST    904(R12), Z7, Z10
+	VPDPBUSD.BCST    908(R12), Z7, Z11
+	VMOVDQU32        1856(CX), Z7
+	VPDPBUSD.BCST    928(R12), Z7, Z6
+	VPDPBUSD.BCST    932(R12), Z7, Z8
+	VPSRLD           $0x07, Z3, Z12
+	VPSRLD           $0x0b, Z3, Z13
+	VPANDD.BCST      dword00000007<>+0(SB), Z13, Z13
+	VPXORD           Z12, Z13, Z14
+	VPERMD           Z1, Z14, Z14
+	VPORD            Z14, Z13, Z13
+	VPERMD           Z0, Z12, Z12
+	VPERMD           Z0, Z13, Z13
+	VPSRLD           $0x08, Z9, Z14
+	VPANDD.BCST      dword000000ff<>+0(SB), Z14, Z14
+	KMOVW            K1, K2
+	VPXORD           Z15, Z15, Z15
+	VPGATHERDD       (R15)(Z14*8), K2, Z15
+	VPXORD           Z12, Z15, Z15
+	VPSUBB           Z12, Z15, Z15
+	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
+	VMOVDQU32        Z15, 1664(AX)
+	PREFETCHT0       448(R10)
+	VPDPBUSD.BCST    936(R12), Z7, Z10
+	VPDPBUSD.BCST    940(R12), Z7, Z11
+	VMOVDQU32        1920(CX), Z7
+	VPDPBUSD.BCST    960(R12), Z7, Z6
+	VPDPBUSD.BCST    964(R12), Z7, Z8
+	VPDPBUSD.BCST    968(R12), Z7, Z10
+	VPDPBUSD.BCST    972(R12), Z7, Z11
+	VMOVDQU32        1984(CX), Z7
+	VPDPBUSD.BCST    992(R12), Z7, Z6
+	VPDPBUSD.BCST    996(R12), Z7, Z8
+	VPDPBUSD.BCST    1000(R12), Z7, Z10
+	VPDPBUSD.BCST    1004(R12), Z7, Z11
+	VCVTDQ2PS        Z6, Z6
+	VMULPS           4288(CX), Z6, Z6
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           4288(CX), Z8, Z8
+	VPSRLD           $0x08, Z9, Z7
+	VPANDD.BCST      dword000000ff<>+0(SB), Z7, Z7
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       4(R15)(Z7*8), K2, Z12
+	VPXORD           Z13, Z12, Z12
+	VPSUBB           Z13, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, 1728(AX)
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           4288(CX), Z10, Z10
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4288(CX), Z11, Z11
+	VMOVUPS          (R11), Z7
+	VFMADD231PS.BCST 96(R13), Z6, Z7
+	VMOVUPS          Z7, (R11)
+	VMOVUPS          64(R11), Z6
+	VFMADD231PS.BCST 100(R13), Z8, Z6
+	VMOVUPS          Z6, 64(R11)
+	VMOVUPS          128(R11), Z6
+	VFMADD231PS.BCST 104(R13), Z10, Z6
+	VMOVUPS          Z6, 128(R11)
+	VMOVUPS          192(R11), Z6
+	VFMADD231PS.BCST 108(R13), Z11, Z6
+	VMOVUPS          Z6, 192(R11)
+	VPSRLD           $0x0e, Z3, Z6
+	VPSRLD           $0x12, Z3, Z7
+	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
+	VPXORD           Z6, Z7, Z8
+	VPERMD           Z1, Z8, Z8
+	VPORD            Z8, Z7, Z7
+	VPERMD           Z0, Z6, Z6
+	VPERMD           Z0, Z7, Z7
+	VPSRLD           $0x10, Z9, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       (R15)(Z8*8), K2, Z10
+	VPXORD           Z6, Z10, Z10
+	VPSUBB           Z6, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32        Z10, 1792(AX)
+	VPBROADCASTD     112(R14), Z6
+	VPBROADCASTD     116(R14), Z8
+	VPBROADCASTD     120(R14), Z10
+	VPBROADCASTD     124(R14), Z11
+	VMOVDQU32        1536(CX), Z12
+	VPDPBUSD.BCST    784(R12), Z12, Z6
+	VPDPBUSD.BCST    788(R12), Z12, Z8
+	VPDPBUSD.BCST    792(R12), Z12, Z10
+	VPDPBUSD.BCST    796(R12), Z12, Z11
+	VMOVDQU32        1600(CX), Z12
+	VPDPBUSD.BCST    816(R12), Z12, Z6
+	VPDPBUSD.BCST    820(R12), Z12, Z8
+	VPDPBUSD.BCST    824(R12), Z12, Z10
+	VPDPBUSD.BCST    828(R12), Z12, Z11
+	VMOVDQU32        1664(CX), Z12
+	VPDPBUSD.BCST    848(R12), Z12, Z6
+	VPSRLD           $0x10, Z9, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       4(R15)(Z13*8), K2, Z14
+	VPXORD           Z7, Z14, Z14
+	VPSUBB           Z7, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 1856(AX)
+	VPDPBUSD.BCST    852(R12), Z12, Z8
+	VPDPBUSD.BCST    856(R12), Z12, Z10
+	VPDPBUSD.BCST    860(R12), Z12, Z11
+	VMOVDQU32        1728(CX), Z7
+	VPDPBUSD.BCST    880(R12), Z7, Z6
+	VPDPBUSD.BCST    884(R12), Z7, Z8
+	VPDPBUSD.BCST    888(R12), Z7, Z10
+	VPDPBUSD.BCST    892(R12), Z7, Z11
+	VMOVDQU32        1792(CX), Z7
+	VPDPBUSD.BCST    912(R12), Z7, Z6
+	VPDPBUSD.BCST    916(R12), Z7, Z8
+	VPDPBUSD.BCST    920(R12), Z7, Z10
+	VPDPBUSD.BCST    924(R12), Z7, Z11
+	VMOVDQU32        1856(CX), Z7
+	VPDPBUSD.BCST    944(R12), Z7, Z6
+	VPDPBUSD.BCST    948(R12), Z7, Z8
+	VPSRLD           $0x15, Z3, Z12
+	VPSRLD           $0x19, Z3, Z3
+	VPANDD.BCST      dword00000007<>+0(SB), Z3, Z3
+	VPXORD           Z12, Z3, Z13
+	VPERMD           Z1, Z13, Z13
+	VPORD            Z13, Z3, Z3
+	VPERMD           Z0, Z12, Z12
+	VPERMD           Z0, Z3, Z3
+	VPSRLD           $0x18, Z9, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R15)(Z13*8), K2, Z14
+	VPXORD           Z12, Z14, Z14
+	VPSUBB           Z12, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 1920(AX)
+	PREFETCHT0       512(R10)
+	VPDPBUSD.BCST    952(R12), Z7, Z10
+	VPDPBUSD.BCST    956(R12), Z7, Z11
+	VMOVDQU32        1920(CX), Z7
+	VPDPBUSD.BCST    976(R12), Z7, Z6
+	VPDPBUSD.BCST    980(R12), Z7, Z8
+	VPDPBUSD.BCST    984(R12), Z7, Z10
+	VPDPBUSD.BCST    988(R12), Z7, Z11
+	VMOVDQU32        1984(CX), Z7
+	VPDPBUSD.BCST    1008(R12), Z7, Z6
+	VPDPBUSD.BCST    1012(R12), Z7, Z8
+	VPDPBUSD.BCST    1016(R12), Z7, Z10
+	VPDPBUSD.BCST    1020(R12), Z7, Z11
+	VCVTDQ2PS        Z6, Z6
+	VMULPS           4288(CX), Z6, Z6
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           4288(CX), Z8, Z8
+	VPSRLD           $0x18, Z9, Z7
+	VPANDD.BCST      dword000000ff<>+0(SB), Z7, Z7
+	KMOVW            K1, K2
+	VPXORD           Z9, Z9, Z9
+	VPGATHERDD       4(R15)(Z7*8), K2, Z9
+	VPXORD           Z3, Z9, Z9
+	VPSUBB           Z3, Z9, Z9
+	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32        Z9, 1984(AX)
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           4288(CX), Z10, Z10
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4288(CX), Z11, Z11
+	VMOVUPS          256(R11), Z3
+	VFMADD231PS.BCST 112(R13), Z6, Z3
+	VMOVUPS          Z3, 256(R11)
+	VMOVUPS          320(R11), Z3
+	VFMADD231PS.BCST 116(R13), Z8, Z3
+	VMOVUPS          Z3, 320(R11)
+	VMOVUPS          384(R11), Z3
+	VFMADD231PS.BCST 120(R13), Z10, Z3
+	VMOVUPS          Z3, 384(R11)
+	VMOVUPS          448(R11), Z3
+	VFMADD231PS.BCST 124(R13), Z11, Z3
+	VMOVUPS          Z3, 448(R11)
+	VBROADCASTI32X4  34(DX), Z3
+	VINSERTI32X4     $0x01, 34(DI), Z3, Z3
+	VINSERTI32X4     $0x02, 34(R8), Z3, Z3
+	VINSERTI32X4     $0x03, 34(R9), Z3, Z3
+	VBROADCASTI32X4  34(DX)(BX*1), Z6
+	VINSERTI32X4     $0x01, 34(DI)(BX*1), Z6, Z6
+	VINSERTI32X4     $0x02, 34(R8)(BX*1), Z6, Z6
+	VINSERTI32X4     $0x03, 34(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4  34(DX)(BX*2), Z7
+	VINSERTI32X4     $0x01, 34(DI)(BX*2), Z7, Z7
+	VINSERTI32X4     $0x02, 34(R8)(BX*2), Z7, Z7
+	VINSERTI32X4     $0x03, 34(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4  34(DX)(SI*1), Z8
+	VINSERTI32X4     $0x01, 34(DI)(SI*1), Z8, Z8
+	VINSERTI32X4     $0x02, 34(R8)(SI*1), Z8, Z8
+	VINSERTI32X4     $0x03, 34(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ       Z6, Z3, Z9
+	VPUNPCKHDQ       Z6, Z3, Z3
+	VPUNPCKLDQ       Z8, Z7, Z6
+	VPUNPCKHDQ       Z8, Z7, Z7
+	VPUNPCKLQDQ      Z6, Z9, Z8
+	VPUNPCKHQDQ      Z6, Z9, Z6
+	VPUNPCKLQDQ      Z7, Z3, Z9
+	VPUNPCKHQDQ      Z7, Z3, Z3
+	VPSRLD           $0x1c, Z6, Z7
+	VCVTDQ2PS        Z7, Z7
+	VADDPS.BCST      dword3f000000<>+0(SB), Z7, Z7
+	VMULPS           Z2, Z7, Z7
+	VMULPS.BCST      dword3e800000<>+0(SB), Z7, Z7
+	VMOVUPS          Z7, 4352(AX)
+	VPSRLD           $0x00, Z6, Z7
+	VPSRLD           $0x04, Z6, Z10
+	VPANDD.BCST      dword00000007<>+0(SB), Z10, Z10
+	VPXORD           Z7, Z10, Z11
+	VPERMD           Z1, Z11, Z11
+	VPORD            Z11, Z10, Z10
+	VPERMD           Z0, Z7, Z7
+	VPERMD           Z0, Z10, Z10
+	VPSRLD           $0x00, Z8, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R15)(Z11*8), K2, Z12
+	VPXORD           Z7, Z12, Z12
+	VPSUBB           Z7, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, 2048(AX)
+	VPBROADCASTD     128(R14), Z7
+	VPBROADCASTD     132(R14), Z11
+	VPBROADCASTD     136(R14), Z12
+	VPBROADCASTD     140(R14), Z13
+	VMOVDQU32        2048(CX), Z14
+	VPDPBUSD.BCST    1024(R12), Z14, Z7
+	VPDPBUSD.BCST    1028(R12), Z14, Z11
+	VPDPBUSD.BCST    1032(R12), Z14, Z12
+	VPDPBUSD.BCST    1036(R12), Z14, Z13
+	VMOVDQU32        2112(CX), Z14
+	VPDPBUSD.BCST    1056(R12), Z14, Z7
+	VPDPBUSD.BCST    1060(R12), Z14, Z11
+	VPDPBUSD.BCST    1064(R12), Z14, Z12
+	VPDPBUSD.BCST    1068(R12), Z14, Z13
+	VMOVDQU32        2176(CX), Z14
+	VPDPBUSD.BCST    1088(R12), Z14, Z7
+	VPSRLD           $0x00, Z8, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       4(R15)(Z15*8), K2, Z16
+	VPXORD           Z10, Z16, Z16
+	VPSUBB           Z10, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, 2112(AX)
+	PREFETCHT0       576(R10)
+	VPDPBUSD.BCST    1092(R12), Z14, Z11
+	VPDPBUSD.BCST    1096(R12), Z14, Z12
+	VPDPBUSD.BCST    1100(R12), Z14, Z13
+	VMOVDQU32        2240(CX), Z10
+	VPDPBUSD.BCST    1120(R12), Z10, Z7
+	VPDPBUSD.BCST    1124(R12), Z10, Z11
+	VPDPBUSD.BCST    1128(R12), Z10, Z12
+	VPDPBUSD.BCST    1132(R12), Z10, Z13
+	VMOVDQU32        2304(CX), Z10
+	VPDPBUSD.BCST    1152(R12), Z10, Z7
+	VPDPBUSD.BCST    1156(R12), Z10, Z11
+	VPDPBUSD.BCST    1160(R12), Z10, Z12
+	VPDPBUSD.BCST    1164(R12), Z10, Z13
+	VMOVDQU32        2368(CX), Z10
+	VPDPBUSD.BCST    1184(R12), Z10, Z7
+	VPDPBUSD.BCST    1188(R12), Z10, Z11
+	VPSRLD           $0x07, Z6, Z14
+	VPSRLD           $0x0b, Z6, Z15
+	VPANDD.BCST      dword00000007<>+0(SB), Z15, Z15
+	VPXORD           Z14, Z15, Z16
+	VPERMD           Z1, Z16, Z16
+	VPORD            Z16, Z15, Z15
+	VPERMD           Z0, Z14, Z14
+	VPERMD           Z0, Z15, Z15
+	VPSRLD           $0x08, Z8, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	KMOVW            K1, K2
+	VPXORD           Z17, Z17, Z17
+	VPGATHERDD       (R15)(Z16*8), K2, Z17
+	VPXORD           Z14, Z17, Z17
+	VPSUBB           Z14, Z17, Z17
+	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
+	VMOVDQU32        Z17, 2176(AX)
+	VPDPBUSD.BCST    1192(R12), Z10, Z12
+	VPDPBUSD.BCST    1196(R12), Z10, Z13
+	VMOVDQU32        2432(CX), Z10
+	VPDPBUSD.BCST    1216(R12), Z10, Z7
+	VPDPBUSD.BCST    1220(R12), Z10, Z11
+	VPDPBUSD.BCST    1224(R12), Z10, Z12
+	VPDPBUSD.BCST    1228(R12), Z10, Z13
+	VMOVDQU32        2496(CX), Z10
+	VPDPBUSD.BCST    1248(R12), Z10, Z7
+	VPDPBUSD.BCST    1252(R12), Z10, Z11
+	VPDPBUSD.BCST    1256(R12), Z10, Z12
+	VPDPBUSD.BCST    1260(R12), Z10, Z13
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           4352(CX), Z7, Z7
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4352(CX), Z11, Z11
+	VPSRLD           $0x08, Z8, Z10
+	VPANDD.BCST      dword000000ff<>+0(SB), Z10, Z10
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       4(R15)(Z10*8), K2, Z14
+	VPXORD           Z15, Z14, Z14
+	VPSUBB           Z15, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 2240(AX)
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           4352(CX), Z12, Z12
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           4352(CX), Z13, Z13
+	VMOVUPS          (R11), Z10
+	VFMADD231PS.BCST 128(R13), Z7, Z10
+	VMOVUPS          Z10, (R11)
+	VMOVUPS          64(R11), Z7
+	VFMADD231PS.BCST 132(R13), Z11, Z7
+	VMOVUPS          Z7, 64(R11)
+	VMOVUPS          128(R11), Z7
+	VFMADD231PS.BCST 136(R13), Z12, Z7
+	VMOVUPS          Z7, 128(R11)
+	VMOVUPS          192(R11), Z7
+	VFMADD231PS.BCST 140(R13), Z13, Z7
+	VMOVUPS          Z7, 192(R11)
+	VPSRLD           $0x0e, Z6, Z7
+	VPSRLD           $0x12, Z6, Z10
+	VPANDD.BCST      dword00000007<>+0(SB), Z10, Z10
+	VPXORD           Z7, Z10, Z11
+	VPERMD           Z1, Z11, Z11
+	VPORD            Z11, Z10, Z10
+	VPERMD           Z0, Z7, Z7
+	VPERMD           Z0, Z10, Z10
+	VPSRLD           $0x10, Z8, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R15)(Z11*8), K2, Z12
+	VPXORD           Z7, Z12, Z12
+	VPSUBB           Z7, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, 2304(AX)
+	VPBROADCASTD     144(R14), Z7
+	VPBROADCASTD     148(R14), Z11
+	VPBROADCASTD     152(R14), Z12
+	VPBROADCASTD     156(R14), Z13
+	VMOVDQU32        2048(CX), Z14
+	VPDPBUSD.BCST    1040(R12), Z14, Z7
+	VPDPBUSD.BCST    1044(R12), Z14, Z11
+	VPDPBUSD.BCST    1048(R12), Z14, Z12
+	VPDPBUSD.BCST    1052(R12), Z14, Z13
+	VMOVDQU32        2112(CX), Z14
+	VPDPBUSD.BCST    1072(R12), Z14, Z7
+	VPDPBUSD.BCST    1076(R12), Z14, Z11
+	VPDPBUSD.BCST    1080(R12), Z14, Z12
+	VPDPBUSD.BCST    1084(R12), Z14, Z13
+	VMOVDQU32        2176(CX), Z14
+	VPDPBUSD.BCST    1104(R12), Z14, Z7
+	VPSRLD           $0x10, Z8, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       4(R15)(Z15*8), K2, Z16
+	VPXORD           Z10, Z16, Z16
+	VPSUBB           Z10, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, 2368(AX)
+	PREFETCHT0       640(R10)
+	VPDPBUSD.BCST    1108(R12), Z14, Z11
+	VPDPBUSD.BCST    1112(R12), Z14, Z12
+	VPDPBUSD.BCST    1116(R12), Z14, Z13
+	VMOVDQU32        2240(CX), Z10
+	VPDPBUSD.BCST    1136(R12), Z10, Z7
+	VPDPBUSD.BCST    1140(R12), Z10, Z11
+	VPDPBUSD.BCST    1144(R12), Z10, Z12
+	VPDPBUSD.BCST    1148(R12), Z10, Z13
+	VMOVDQU32        2304(CX), Z10
+	VPDPBUSD.BCST    1168(R12), Z10, Z7
+	VPDPBUSD.BCST    1172(R12), Z10, Z11
+	VPDPBUSD.BCST    1176(R12), Z10, Z12
+	VPDPBUSD.BCST    1180(R12), Z10, Z13
+	VMOVDQU32        2368(CX), Z10
+	VPDPBUSD.BCST    1200(R12), Z10, Z7
+	VPDPBUSD.BCST    1204(R12), Z10, Z11
+	VPSRLD           $0x15, Z6, Z14
+	VPSRLD           $0x19, Z6, Z6
+	VPANDD.BCST      dword00000007<>+0(SB), Z6, Z6
+	VPXORD           Z14, Z6, Z15
+	VPERMD           Z1, Z15, Z15
+	VPORD            Z15, Z6, Z6
+	VPERMD           Z0, Z14, Z14
+	VPERMD           Z0, Z6, Z6
+	VPSRLD           $0x18, Z8, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       (R15)(Z15*8), K2, Z16
+	VPXORD           Z14, Z16, Z16
+	VPSUBB           Z14, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, 2432(AX)
+	VPDPBUSD.BCST    1208(R12), Z10, Z12
+	VPDPBUSD.BCST    1212(R12), Z10, Z13
+	VMOVDQU32        2432(CX), Z10
+	VPDPBUSD.BCST    1232(R12), Z10, Z7
+	VPDPBUSD.BCST    1236(R12), Z10, Z11
+	VPDPBUSD.BCST    1240(R12), Z10, Z12
+	VPDPBUSD.BCST    1244(R12), Z10, Z13
+	VMOVDQU32        2496(CX), Z10
+	VPDPBUSD.BCST    1264(R12), Z10, Z7
+	VPDPBUSD.BCST    1268(R12), Z10, Z11
+	VPDPBUSD.BCST    1272(R12), Z10, Z12
+	VPDPBUSD.BCST    1276(R12), Z10, Z13
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           4352(CX), Z7, Z7
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4352(CX), Z11, Z11
+	VPSRLD           $0x18, Z8, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       4(R15)(Z8*8), K2, Z10
+	VPXORD           Z6, Z10, Z10
+	VPSUBB           Z6, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32        Z10, 2496(AX)
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           4352(CX), Z12, Z12
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           4352(CX), Z13, Z13
+	VMOVUPS          256(R11), Z6
+	VFMADD231PS.BCST 144(R13), Z7, Z6
+	VMOVUPS          Z6, 256(R11)
+	VMOVUPS          320(R11), Z6
+	VFMADD231PS.BCST 148(R13), Z11, Z6
+	VMOVUPS          Z6, 320(R11)
+	VMOVUPS          384(R11), Z6
+	VFMADD231PS.BCST 152(R13), Z12, Z6
+	VMOVUPS          Z6, 384(R11)
+	VMOVUPS          448(R11), Z6
+	VFMADD231PS.BCST 156(R13), Z13, Z6
+	VMOVUPS          Z6, 448(R11)
+	VPSRLD           $0x1c, Z3, Z6
+	VCVTDQ2PS        Z6, Z6
+	VADDPS.BCST      dword3f000000<>+0(SB), Z6, Z6
+	VMULPS           Z2, Z6, Z6
+	VMULPS.BCST      dword3e800000<>+0(SB), Z6, Z6
+	VMOVUPS          Z6, 4416(AX)
+	VPSRLD           $0x00, Z3, Z6
+	VPSRLD           $0x04, Z3, Z7
+	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
+	VPXORD           Z6, Z7, Z8
+	VPERMD           Z1, Z8, Z8
+	VPORD            Z8, Z7, Z7
+	VPERMD           Z0, Z6, Z6
+	VPERMD           Z0, Z7, Z7
+	VPSRLD           $0x00, Z9, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       (R15)(Z8*8), K2, Z10
+	VPXORD           Z6, Z10, Z10
+	VPSUBB           Z6, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32        Z10, 2560(AX)
+	VPBROADCASTD     160(R14), Z6
+	VPBROADCASTD     164(R14), Z8
+	VPBROADCASTD     168(R14), Z10
+	VPBROADCASTD     172(R14), Z11
+	VMOVDQU32        2560(CX), Z12
+	VPDPBUSD.BCST    1280(R12), Z12, Z6
+	VPDPBUSD.BCST    1284(R12), Z12, Z8
+	VPDPBUSD.BCST    1288(R12), Z12, Z10
+	VPDPBUSD.BCST    1292(R12), Z12, Z11
+	VMOVDQU32        2624(CX), Z12
+	VPDPBUSD.BCST    1312(R12), Z12, Z6
+	VPDPBUSD.BCST    1316(R12), Z12, Z8
+	VPDPBUSD.BCST    1320(R12), Z12, Z10
+	VPDPBUSD.BCST    1324(R12), Z12, Z11
+	VMOVDQU32        2688(CX), Z12
+	VPDPBUSD.BCST    1344(R12), Z12, Z6
+	VPSRLD           $0x00, Z9, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       4(R15)(Z13*8), K2, Z14
+	VPXORD           Z7, Z14, Z14
+	VPSUBB           Z7, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 2624(AX)
+	PREFETCHT0       704(R10)
+	VPDPBUSD.BCST    1348(R12), Z12, Z8
+	VPDPBUSD.BCST    1352(R12), Z12, Z10
+	VPDPBUSD.BCST    1356(R12), Z12, Z11
+	VMOVDQU32        2752(CX), Z7
+	VPDPBUSD.BCST    1376(R12), Z7, Z6
+	VPDPBUSD.BCST    1380(R12), Z7, Z8
+	VPDPBUSD.BCST    1384(R12), Z7, Z10
+	VPDPBUSD.BCST    1388(R12), Z7, Z11
+	VMOVDQU32        2816(CX), Z7
+	VPDPBUSD.BCST    1408(R12), Z7, Z6
+	VPDPBUSD.BCST    1412(R12), Z7, Z8
+	VPDPBUSD.BCST    1416(R12), Z7, Z10
+	VPDPBUSD.BCST    1420(R12), Z7, Z11
+	VMOVDQU32        2880(CX), Z7
+	VPDPBUSD.BCST    1440(R12), Z7, Z6
+	VPDPBUSD.BCST    1444(R12), Z7, Z8
+	VPSRLD           $0x07, Z3, Z12
+	VPSRLD           $0x0b, Z3, Z13
+	VPANDD.BCST      dword00000007<>+0(SB), Z13, Z13
+	VPXORD           Z12, Z13, Z14
+	VPERMD           Z1, Z14, Z14
+	VPORD            Z14, Z13, Z13
+	VPERMD           Z0, Z12, Z12
+	VPERMD           Z0, Z13, Z13
+	VPSRLD           $0x08, Z9, Z14
+	VPANDD.BCST      dword000000ff<>+0(SB), Z14, Z14
+	KMOVW            K1, K2
+	VPXORD           Z15, Z15, Z15
+	VPGATHERDD       (R15)(Z14*8), K2, Z15
+	VPXORD           Z12, Z15, Z15
+	VPSUBB           Z12, Z15, Z15
+	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
+	VMOVDQU32        Z15, 2688(AX)
+	VPDPBUSD.BCST    1448(R12), Z7, Z10
+	VPDPBUSD.BCST    1452(R12), Z7, Z11
+	VMOVDQU32        2944(CX), Z7
+	VPDPBUSD.BCST    1472(R12), Z7, Z6
+	VPDPBUSD.BCST    1476(R12), Z7, Z8
+	VPDPBUSD.BCST    1480(R12), Z7, Z10
+	VPDPBUSD.BCST    1484(R12), Z7, Z11
+	VMOVDQU32        3008(CX), Z7
+	VPDPBUSD.BCST    1504(R12), Z7, Z6
+	VPDPBUSD.BCST    1508(R12), Z7, Z8
+	VPDPBUSD.BCST    1512(R12), Z7, Z10
+	VPDPBUSD.BCST    1516(R12), Z7, Z11
+	VCVTDQ2PS        Z6, Z6
+	VMULPS           4416(CX), Z6, Z6
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           4416(CX), Z8, Z8
+	VPSRLD           $0x08, Z9, Z7
+	VPANDD.BCST      dword000000ff<>+0(SB), Z7, Z7
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       4(R15)(Z7*8), K2, Z12
+	VPXORD           Z13, Z12, Z12
+	VPSUBB           Z13, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, 2752(AX)
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           4416(CX), Z10, Z10
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4416(CX), Z11, Z11
+	VMOVUPS          (R11), Z7
+	VFMADD231PS.BCST 160(R13), Z6, Z7
+	VMOVUPS          Z7, (R11)
+	VMOVUPS          64(R11), Z6
+	VFMADD231PS.BCST 164(R13), Z8, Z6
+	VMOVUPS          Z6, 64(R11)
+	VMOVUPS          128(R11), Z6
+	VFMADD231PS.BCST 168(R13), Z10, Z6
+	VMOVUPS          Z6, 128(R11)
+	VMOVUPS          192(R11), Z6
+	VFMADD231PS.BCST 172(R13), Z11, Z6
+	VMOVUPS          Z6, 192(R11)
+	VPSRLD           $0x0e, Z3, Z6
+	VPSRLD           $0x12, Z3, Z7
+	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
+	VPXORD           Z6, Z7, Z8
+	VPERMD           Z1, Z8, Z8
+	VPORD            Z8, Z7, Z7
+	VPERMD           Z0, Z6, Z6
+	VPERMD           Z0, Z7, Z7
+	VPSRLD           $0x10, Z9, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       (R15)(Z8*8), K2, Z10
+	VPXORD           Z6, Z10, Z10
+	VPSUBB           Z6, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32        Z10, 2816(AX)
+	VPBROADCASTD     176(R14), Z6
+	VPBROADCASTD     180(R14), Z8
+	VPBROADCASTD     184(R14), Z10
+	VPBROADCASTD     188(R14), Z11
+	VMOVDQU32        2560(CX), Z12
+	VPDPBUSD.BCST    1296(R12), Z12, Z6
+	VPDPBUSD.BCST    1300(R12), Z12, Z8
+	VPDPBUSD.BCST    1304(R12), Z12, Z10
+	VPDPBUSD.BCST    1308(R12), Z12, Z11
+	VMOVDQU32        2624(CX), Z12
+	VPDPBUSD.BCST    1328(R12), Z12, Z6
+	VPDPBUSD.BCST    1332(R12), Z12, Z8
+	VPDPBUSD.BCST    1336(R12), Z12, Z10
+	VPDPBUSD.BCST    1340(R12), Z12, Z11
+	VMOVDQU32        2688(CX), Z12
+	VPDPBUSD.BCST    1360(R12), Z12, Z6
+	VPSRLD           $0x10, Z9, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       4(R15)(Z13*8), K2, Z14
+	VPXORD           Z7, Z14, Z14
+	VPSUBB           Z7, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 2880(AX)
+	PREFETCHT0       768(R10)
+	VPDPBUSD.BCST    1364(R12), Z12, Z8
+	VPDPBUSD.BCST    1368(R12), Z12, Z10
+	VPDPBUSD.BCST    1372(R12), Z12, Z11
+	VMOVDQU32        2752(CX), Z7
+	VPDPBUSD.BCST    1392(R12), Z7, Z6
+	VPDPBUSD.BCST    1396(R12), Z7, Z8
+	VPDPBUSD.BCST    1400(R12), Z7, Z10
+	VPDPBUSD.BCST    1404(R12), Z7, Z11
+	VMOVDQU32        2816(CX), Z7
+	VPDPBUSD.BCST    1424(R12), Z7, Z6
+	VPDPBUSD.BCST    1428(R12), Z7, Z8
+	VPDPBUSD.BCST    1432(R12), Z7, Z10
+	VPDPBUSD.BCST    1436(R12), Z7, Z11
+	VMOVDQU32        2880(CX), Z7
+	VPDPBUSD.BCST    1456(R12), Z7, Z6
+	VPDPBUSD.BCST    1460(R12), Z7, Z8
+	VPSRLD           $0x15, Z3, Z12
+	VPSRLD           $0x19, Z3, Z3
+	VPANDD.BCST      dword00000007<>+0(SB), Z3, Z3
+	VPXORD           Z12, Z3, Z13
+	VPERMD           Z1, Z13, Z13
+	VPORD            Z13, Z3, Z3
+	VPERMD           Z0, Z12, Z12
+	VPERMD           Z0, Z3, Z3
+	VPSRLD           $0x18, Z9, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R15)(Z13*8), K2, Z14
+	VPXORD           Z12, Z14, Z14
+	VPSUBB           Z12, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 2944(AX)
+	VPDPBUSD.BCST    1464(R12), Z7, Z10
+	VPDPBUSD.BCST    1468(R12), Z7, Z11
+	VMOVDQU32        2944(CX), Z7
+	VPDPBUSD.BCST    1488(R12), Z7, Z6
+	VPDPBUSD.BCST    1492(R12), Z7, Z8
+	VPDPBUSD.BCST    1496(R12), Z7, Z10
+	VPDPBUSD.BCST    1500(R12), Z7, Z11
+	VMOVDQU32        3008(CX), Z7
+	VPDPBUSD.BCST    1520(R12), Z7, Z6
+	VPDPBUSD.BCST    1524(R12), Z7, Z8
+	VPDPBUSD.BCST    1528(R12), Z7, Z10
+	VPDPBUSD.BCST    1532(R12), Z7, Z11
+	VCVTDQ2PS        Z6, Z6
+	VMULPS           4416(CX), Z6, Z6
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           4416(CX), Z8, Z8
+	VPSRLD           $0x18, Z9, Z7
+	VPANDD.BCST      dword000000ff<>+0(SB), Z7, Z7
+	KMOVW            K1, K2
+	VPXORD           Z9, Z9, Z9
+	VPGATHERDD       4(R15)(Z7*8), K2, Z9
+	VPXORD           Z3, Z9, Z9
+	VPSUBB           Z3, Z9, Z9
+	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32        Z9, 3008(AX)
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           4416(CX), Z10, Z10
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4416(CX), Z11, Z11
+	VMOVUPS          256(R11), Z3
+	VFMADD231PS.BCST 176(R13), Z6, Z3
+	VMOVUPS          Z3, 256(R11)
+	VMOVUPS          320(R11), Z3
+	VFMADD231PS.BCST 180(R13), Z8, Z3
+	VMOVUPS          Z3, 320(R11)
+	VMOVUPS          384(R11), Z3
+	VFMADD231PS.BCST 184(R13), Z10, Z3
+	VMOVUPS          Z3, 384(R11)
+	VMOVUPS          448(R11), Z3
+	VFMADD231PS.BCST 188(R13), Z11, Z3
+	VMOVUPS          Z3, 448(R11)
+	VBROADCASTI32X4  50(DX), Z3
+	VINSERTI32X4     $0x01, 50(DI), Z3, Z3
+	VINSERTI32X4     $0x02, 50(R8), Z3, Z3
+	VINSERTI32X4     $0x03, 50(R9), Z3, Z3
+	VBROADCASTI32X4  50(DX)(BX*1), Z6
+	VINSERTI32X4     $0x01, 50(DI)(BX*1), Z6, Z6
+	VINSERTI32X4     $0x02, 50(R8)(BX*1), Z6, Z6
+	VINSERTI32X4     $0x03, 50(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4  50(DX)(BX*2), Z7
+	VINSERTI32X4     $0x01, 50(DI)(BX*2), Z7, Z7
+	VINSERTI32X4     $0x02, 50(R8)(BX*2), Z7, Z7
+	VINSERTI32X4     $0x03, 50(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4  50(DX)(SI*1), Z8
+	VINSERTI32X4     $0x01, 50(DI)(SI*1), Z8, Z8
+	VINSERTI32X4     $0x02, 50(R8)(SI*1), Z8, Z8
+	VINSERTI32X4     $0x03, 50(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ       Z6, Z3, Z9
+	VPUNPCKHDQ       Z6, Z3, Z3
+	VPUNPCKLDQ       Z8, Z7, Z6
+	VPUNPCKHDQ       Z8, Z7, Z7
+	VPUNPCKLQDQ      Z6, Z9, Z8
+	VPUNPCKHQDQ      Z6, Z9, Z6
+	VPUNPCKLQDQ      Z7, Z3, Z9
+	VPUNPCKHQDQ      Z7, Z3, Z3
+	VPSRLD           $0x1c, Z6, Z7
+	VCVTDQ2PS        Z7, Z7
+	VADDPS.BCST      dword3f000000<>+0(SB), Z7, Z7
+	VMULPS           Z2, Z7, Z7
+	VMULPS.BCST      dword3e800000<>+0(SB), Z7, Z7
+	VMOVUPS          Z7, 4480(AX)
+	VPSRLD           $0x00, Z6, Z7
+	VPSRLD           $0x04, Z6, Z10
+	VPANDD.BCST      dword00000007<>+0(SB), Z10, Z10
+	VPXORD           Z7, Z10, Z11
+	VPERMD           Z1, Z11, Z11
+	VPORD            Z11, Z10, Z10
+	VPERMD           Z0, Z7, Z7
+	VPERMD           Z0, Z10, Z10
+	VPSRLD           $0x00, Z8, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R15)(Z11*8), K2, Z12
+	VPXORD           Z7, Z12, Z12
+	VPSUBB           Z7, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, 3072(AX)
+	PREFETCHT0       832(R10)
+	VPBROADCASTD     192(R14), Z7
+	VPBROADCASTD     196(R14), Z11
+	VPBROADCASTD     200(R14), Z12
+	VPBROADCASTD     204(R14), Z13
+	VMOVDQU32        3072(CX), Z14
+	VPDPBUSD.BCST    1536(R12), Z14, Z7
+	VPDPBUSD.BCST    1540(R12), Z14, Z11
+	VPDPBUSD.BCST    1544(R12), Z14, Z12
+	VPDPBUSD.BCST    1548(R12), Z14, Z13
+	VMOVDQU32        3136(CX), Z14
+	VPDPBUSD.BCST    1568(R12), Z14, Z7
+	VPDPBUSD.BCST    1572(R12), Z14, Z11
+	VPDPBUSD.BCST    1576(R12), Z14, Z12
+	VPDPBUSD.BCST    1580(R12), Z14, Z13
+	VMOVDQU32        3200(CX), Z14
+	VPDPBUSD.BCST    1600(R12), Z14, Z7
+	VPSRLD           $0x00, Z8, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       4(R15)(Z15*8), K2, Z16
+	VPXORD           Z10, Z16, Z16
+	VPSUBB           Z10, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, 3136(AX)
+	VPDPBUSD.BCST    1604(R12), Z14, Z11
+	VPDPBUSD.BCST    1608(R12), Z14, Z12
+	VPDPBUSD.BCST    1612(R12), Z14, Z13
+	VMOVDQU32        3264(CX), Z10
+	VPDPBUSD.BCST    1632(R12), Z10, Z7
+	VPDPBUSD.BCST    1636(R12), Z10, Z11
+	VPDPBUSD.BCST    1640(R12), Z10, Z12
+	VPDPBUSD.BCST    1644(R12), Z10, Z13
+	VMOVDQU32        3328(CX), Z10
+	VPDPBUSD.BCST    1664(R12), Z10, Z7
+	VPDPBUSD.BCST    1668(R12), Z10, Z11
+	VPDPBUSD.BCST    1672(R12), Z10, Z12
+	VPDPBUSD.BCST    1676(R12), Z10, Z13
+	VMOVDQU32        3392(CX), Z10
+	VPDPBUSD.BCST    1696(R12), Z10, Z7
+	VPDPBUSD.BCST    1700(R12), Z10, Z11
+	VPSRLD           $0x07, Z6, Z14
+	VPSRLD           $0x0b, Z6, Z15
+	VPANDD.BCST      dword00000007<>+0(SB), Z15, Z15
+	VPXORD           Z14, Z15, Z16
+	VPERMD           Z1, Z16, Z16
+	VPORD            Z16, Z15, Z15
+	VPERMD           Z0, Z14, Z14
+	VPERMD           Z0, Z15, Z15
+	VPSRLD           $0x08, Z8, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	KMOVW            K1, K2
+	VPXORD           Z17, Z17, Z17
+	VPGATHERDD       (R15)(Z16*8), K2, Z17
+	VPXORD           Z14, Z17, Z17
+	VPSUBB           Z14, Z17, Z17
+	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
+	VMOVDQU32        Z17, 3200(AX)
+	VPDPBUSD.BCST    1704(R12), Z10, Z12
+	VPDPBUSD.BCST    1708(R12), Z10, Z13
+	VMOVDQU32        3456(CX), Z10
+	VPDPBUSD.BCST    1728(R12), Z10, Z7
+	VPDPBUSD.BCST    1732(R12), Z10, Z11
+	VPDPBUSD.BCST    1736(R12), Z10, Z12
+	VPDPBUSD.BCST    1740(R12), Z10, Z13
+	VMOVDQU32        3520(CX), Z10
+	VPDPBUSD.BCST    1760(R12), Z10, Z7
+	VPDPBUSD.BCST    1764(R12), Z10, Z11
+	VPDPBUSD.BCST    1768(R12), Z10, Z12
+	VPDPBUSD.BCST    1772(R12), Z10, Z13
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           4480(CX), Z7, Z7
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4480(CX), Z11, Z11
+	VPSRLD           $0x08, Z8, Z10
+	VPANDD.BCST      dword000000ff<>+0(SB), Z10, Z10
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       4(R15)(Z10*8), K2, Z14
+	VPXORD           Z15, Z14, Z14
+	VPSUBB           Z15, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 3264(AX)
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           4480(CX), Z12, Z12
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           4480(CX), Z13, Z13
+	VMOVUPS          (R11), Z10
+	VFMADD231PS.BCST 192(R13), Z7, Z10
+	VMOVUPS          Z10, (R11)
+	VMOVUPS          64(R11), Z7
+	VFMADD231PS.BCST 196(R13), Z11, Z7
+	VMOVUPS          Z7, 64(R11)
+	VMOVUPS          128(R11), Z7
+	VFMADD231PS.BCST 200(R13), Z12, Z7
+	VMOVUPS          Z7, 128(R11)
+	VMOVUPS          192(R11), Z7
+	VFMADD231PS.BCST 204(R13), Z13, Z7
+	VMOVUPS          Z7, 192(R11)
+	VPSRLD           $0x0e, Z6, Z7
+	VPSRLD           $0x12, Z6, Z10
+	VPANDD.BCST      dword00000007<>+0(SB), Z10, Z10
+	VPXORD           Z7, Z10, Z11
+	VPERMD           Z1, Z11, Z11
+	VPORD            Z11, Z10, Z10
+	VPERMD           Z0, Z7, Z7
+	VPERMD           Z0, Z10, Z10
+	VPSRLD           $0x10, Z8, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R15)(Z11*8), K2, Z12
+	VPXORD           Z7, Z12, Z12
+	VPSUBB           Z7, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, 3328(AX)
+	PREFETCHT0       896(R10)
+	VPBROADCASTD     208(R14), Z7
+	VPBROADCASTD     212(R14), Z11
+	VPBROADCASTD     216(R14), Z12
+	VPBROADCASTD     220(R14), Z13
+	VMOVDQU32        3072(CX), Z14
+	VPDPBUSD.BCST    1552(R12), Z14, Z7
+	VPDPBUSD.BCST    1556(R12), Z14, Z11
+	VPDPBUSD.BCST    1560(R12), Z14, Z12
+	VPDPBUSD.BCST    1564(R12), Z14, Z13
+	VMOVDQU32        3136(CX), Z14
+	VPDPBUSD.BCST    1584(R12), Z14, Z7
+	VPDPBUSD.BCST    1588(R12), Z14, Z11
+	VPDPBUSD.BCST    1592(R12), Z14, Z12
+	VPDPBUSD.BCST    1596(R12), Z14, Z13
+	VMOVDQU32        3200(CX), Z14
+	VPDPBUSD.BCST    1616(R12), Z14, Z7
+	VPSRLD           $0x10, Z8, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       4(R15)(Z15*8), K2, Z16
+	VPXORD           Z10, Z16, Z16
+	VPSUBB           Z10, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, 3392(AX)
+	VPDPBUSD.BCST    1620(R12), Z14, Z11
+	VPDPBUSD.BCST    1624(R12), Z14, Z12
+	VPDPBUSD.BCST    1628(R12), Z14, Z13
+	VMOVDQU32        3264(CX), Z10
+	VPDPBUSD.BCST    1648(R12), Z10, Z7
+	VPDPBUSD.BCST    1652(R12), Z10, Z11
+	VPDPBUSD.BCST    1656(R12), Z10, Z12
+	VPDPBUSD.BCST    1660(R12), Z10, Z13
+	VMOVDQU32        3328(CX), Z10
+	VPDPBUSD.BCST    1680(R12), Z10, Z7
+	VPDPBUSD.BCST    1684(R12), Z10, Z11
+	VPDPBUSD.BCST    1688(R12), Z10, Z12
+	VPDPBUSD.BCST    1692(R12), Z10, Z13
+	VMOVDQU32        3392(CX), Z10
+	VPDPBUSD.BCST    1712(R12), Z10, Z7
+	VPDPBUSD.BCST    1716(R12), Z10, Z11
+	VPSRLD           $0x15, Z6, Z14
+	VPSRLD           $0x19, Z6, Z6
+	VPANDD.BCST      dword00000007<>+0(SB), Z6, Z6
+	VPXORD           Z14, Z6, Z15
+	VPERMD           Z1, Z15, Z15
+	VPORD            Z15, Z6, Z6
+	VPERMD           Z0, Z14, Z14
+	VPERMD           Z0, Z6, Z6
+	VPSRLD           $0x18, Z8, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       (R15)(Z15*8), K2, Z16
+	VPXORD           Z14, Z16, Z16
+	VPSUBB           Z14, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, 3456(AX)
+	VPDPBUSD.BCST    1720(R12), Z10, Z12
+	VPDPBUSD.BCST    1724(R12), Z10, Z13
+	VMOVDQU32        3456(CX), Z10
+	VPDPBUSD.BCST    1744(R12), Z10, Z7
+	VPDPBUSD.BCST    1748(R12), Z10, Z11
+	VPDPBUSD.BCST    1752(R12), Z10, Z12
+	VPDPBUSD.BCST    1756(R12), Z10, Z13
+	VMOVDQU32        3520(CX), Z10
+	VPDPBUSD.BCST    1776(R12), Z10, Z7
+	VPDPBUSD.BCST    1780(R12), Z10, Z11
+	VPDPBUSD.BCST    1784(R12), Z10, Z12
+	VPDPBUSD.BCST    1788(R12), Z10, Z13
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           4480(CX), Z7, Z7
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4480(CX), Z11, Z11
+	VPSRLD           $0x18, Z8, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       4(R15)(Z8*8), K2, Z10
+	VPXORD           Z6, Z10, Z10
+	VPSUBB           Z6, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32        Z10, 3520(AX)
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           4480(CX), Z12, Z12
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           4480(CX), Z13, Z13
+	VMOVUPS          256(R11), Z6
+	VFMADD231PS.BCST 208(R13), Z7, Z6
+	VMOVUPS          Z6, 256(R11)
+	VMOVUPS          320(R11), Z6
+	VFMADD231PS.BCST 212(R13), Z11, Z6
+	VMOVUPS          Z6, 320(R11)
+	VMOVUPS          384(R11), Z6
+	VFMADD231PS.BCST 216(R13), Z12, Z6
+	VMOVUPS          Z6, 384(R11)
+	VMOVUPS          448(R11), Z6
+	VFMADD231PS.BCST 220(R13), Z13, Z6
+	VMOVUPS          Z6, 448(R11)
+	VPSRLD           $0x1c, Z3, Z6
+	VCVTDQ2PS        Z6, Z6
+	VADDPS.BCST      dword3f000000<>+0(SB), Z6, Z6
+	VMULPS           Z2, Z6, Z6
+	VMULPS.BCST      dword3e800000<>+0(SB), Z6, Z6
+	VMOVUPS          Z6, 4544(AX)
+	VPSRLD           $0x00, Z3, Z2
+	VPSRLD           $0x04, Z3, Z6
+	VPANDD.BCST      dword00000007<>+0(SB), Z6, Z6
+	VPXORD           Z2, Z6, Z7
+	VPERMD           Z1, Z7, Z7
+	VPORD            Z7, Z6, Z6
+	VPERMD           Z0, Z2, Z2
+	VPERMD           Z0, Z6, Z6
+	VPSRLD           $0x00, Z9, Z7
+	VPANDD.BCST      dword000000ff<>+0(SB), Z7, Z7
+	KMOVW            K1, K2
+	VPXORD           Z8, Z8, Z8
+	VPGATHERDD       (R15)(Z7*8), K2, Z8
+	VPXORD           Z2, Z8, Z8
+	VPSUBB           Z2, Z8, Z8
+	VPXORD.BCST      dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32        Z8, 3584(AX)
+	PREFETCHT0       960(R10)
+	VPBROADCASTD     224(R14), Z2
+	VPBROADCASTD     228(R14), Z7
+	VPBROADCASTD     232(R14), Z8
+	VPBROADCASTD     236(R14), Z10
+	VMOVDQU32        3584(CX), Z11
+	VPDPBUSD.BCST    1792(R12), Z11, Z2
+	VPDPBUSD.BCST    1796(R12), Z11, Z7
+	VPDPBUSD.BCST    1800(R12), Z11, Z8
+	VPDPBUSD.BCST    1804(R12), Z11, Z10
+	VMOVDQU32        3648(CX), Z11
+	VPDPBUSD.BCST    1824(R12), Z11, Z2
+	VPDPBUSD.BCST    1828(R12), Z11, Z7
+	VPDPBUSD.BCST    1832(R12), Z11, Z8
+	VPDPBUSD.BCST    1836(R12), Z11, Z10
+	VMOVDQU32        3712(CX), Z11
+	VPDPBUSD.BCST    1856(R12), Z11, Z2
+	VPSRLD           $0x00, Z9, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       4(R15)(Z12*8), K2, Z13
+	VPXORD           Z6, Z13, Z13
+	VPSUBB           Z6, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VMOVDQU32        Z13, 3648(AX)
+	VPDPBUSD.BCST    1860(R12), Z11, Z7
+	VPDPBUSD.BCST    1864(R12), Z11, Z8
+	VPDPBUSD.BCST    1868(R12), Z11, Z10
+	VMOVDQU32        3776(CX), Z6
+	VPDPBUSD.BCST    1888(R12), Z6, Z2
+	VPDPBUSD.BCST    1892(R12), Z6, Z7
+	VPDPBUSD.BCST    1896(R12), Z6, Z8
+	VPDPBUSD.BCST    1900(R12), Z6, Z10
+	VMOVDQU32        3840(CX), Z6
+	VPDPBUSD.BCST    1920(R12), Z6, Z2
+	VPDPBUSD.BCST    1924(R12), Z6, Z7
+	VPDPBUSD.BCST    1928(R12), Z6, Z8
+	VPDPBUSD.BCST    1932(R12), Z6, Z10
+	VMOVDQU32        3904(CX), Z6
+	VPDPBUSD.BCST    1952(R12), Z6, Z2
+	VPDPBUSD.BCST    1956(R12), Z6, Z7
+	VPSRLD           $0x07, Z3, Z11
+	VPSRLD           $0x0b, Z3, Z12
+	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
+	VPXORD           Z11, Z12, Z13
+	VPERMD           Z1, Z13, Z13
+	VPORD            Z13, Z12, Z12
+	VPERMD           Z0, Z11, Z11
+	VPERMD           Z0, Z12, Z12
+	VPSRLD           $0x08, Z9, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R15)(Z13*8), K2, Z14
+	VPXORD           Z11, Z14, Z14
+	VPSUBB           Z11, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 3712(AX)
+	VPDPBUSD.BCST    1960(R12), Z6, Z8
+	VPDPBUSD.BCST    1964(R12), Z6, Z10
+	VMOVDQU32        3968(CX), Z6
+	VPDPBUSD.BCST    1984(R12), Z6, Z2
+	VPDPBUSD.BCST    1988(R12), Z6, Z7
+	VPDPBUSD.BCST    1992(R12), Z6, Z8
+	VPDPBUSD.BCST    1996(R12), Z6, Z10
+	VMOVDQU32        4032(CX), Z6
+	VPDPBUSD.BCST    2016(R12), Z6, Z2
+	VPDPBUSD.BCST    2020(R12), Z6, Z7
+	VPDPBUSD.BCST    2024(R12), Z6, Z8
+	VPDPBUSD.BCST    2028(R12), Z6, Z10
+	VCVTDQ2PS        Z2, Z2
+	VMULPS           4544(CX), Z2, Z2
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           4544(CX), Z7, Z7
+	VPSRLD           $0x08, Z9, Z6
+	VPANDD.BCST      dword000000ff<>+0(SB), Z6, Z6
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       4(R15)(Z6*8), K2, Z11
+	VPXORD           Z12, Z11, Z11
+	VPSUBB           Z12, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32        Z11, 3776(AX)
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           4544(CX), Z8, Z8
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           4544(CX), Z10, Z10
+	VMOVUPS          (R11), Z6
+	VFMADD231PS.BCST 224(R13), Z2, Z6
+	VMOVUPS          Z6, (R11)
+	VMOVUPS          64(R11), Z2
+	VFMADD231PS.BCST 228(R13), Z7, Z2
+	VMOVUPS          Z2, 64(R11)
+	VMOVUPS          128(R11), Z2
+	VFMADD231PS.BCST 232(R13), Z8, Z2
+	VMOVUPS          Z2, 128(R11)
+	VMOVUPS          192(R11), Z2
+	VFMADD231PS.BCST 236(R13), Z10, Z2
+	VMOVUPS          Z2, 192(R11)
+	VPSRLD           $0x0e, Z3, Z2
+	VPSRLD           $0x12, Z3, Z6
+	VPANDD.BCST      dword00000007<>+0(SB), Z6, Z6
+	VPXORD           Z2, Z6, Z7
+	VPERMD           Z1, Z7, Z7
+	VPORD            Z7, Z6, Z6
+	VPERMD           Z0, Z2, Z2
+	VPERMD           Z0, Z6, Z6
+	VPSRLD           $0x10, Z9, Z7
+	VPANDD.BCST      dword000000ff<>+0(SB), Z7, Z7
+	KMOVW            K1, K2
+	VPXORD           Z8, Z8, Z8
+	VPGATHERDD       (R15)(Z7*8), K2, Z8
+	VPXORD           Z2, Z8, Z8
+	VPSUBB           Z2, Z8, Z8
+	VPXORD.BCST      dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32        Z8, 3840(AX)
+	PREFETCHT0       1024(R10)
+	VPBROADCASTD     240(R14), Z2
+	VPBROADCASTD     244(R14), Z7
+	VPBROADCASTD     248(R14), Z8
+	VPBROADCASTD     252(R14), Z10
+	VMOVDQU32        3584(CX), Z11
+	VPDPBUSD.BCST    1808(R12), Z11, Z2
+	VPDPBUSD.BCST    1812(R12), Z11, Z7
+	VPDPBUSD.BCST    1816(R12), Z11, Z8
+	VPDPBUSD.BCST    1820(R12), Z11, Z10
+	VMOVDQU32        3648(CX), Z11
+	VPDPBUSD.BCST    1840(R12), Z11, Z2
+	VPDPBUSD.BCST    1844(R12), Z11, Z7
+	VPDPBUSD.BCST    1848(R12), Z11, Z8
+	VPDPBUSD.BCST    1852(R12), Z11, Z10
+	VMOVDQU32        3712(CX), Z11
+	VPDPBUSD.BCST    1872(R12), Z11, Z2
+	VPSRLD           $0x10, Z9, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       4(R15)(Z12*8), K2, Z13
+	VPXORD           Z6, Z13, Z13
+	VPSUBB           Z6, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VMOVDQU32        Z13, 3904(AX)
+	VPDPBUSD.BCST    1876(R12), Z11, Z7
+	VPDPBUSD.BCST    1880(R12), Z11, Z8
+	VPDPBUSD.BCST    1884(R12), Z11, Z10
+	VMOVDQU32        3776(CX), Z6
+	VPDPBUSD.BCST    1904(R12), Z6, Z2
+	VPDPBUSD.BCST    1908(R12), Z6, Z7
+	VPDPBUSD.BCST    1912(R12), Z6, Z8
+	VPDPBUSD.BCST    1916(R12), Z6, Z10
+	VMOVDQU32        3840(CX), Z6
+	VPDPBUSD.BCST    1936(R12), Z6, Z2
+	VPDPBUSD.BCST    1940(R12), Z6, Z7
+	VPDPBUSD.BCST    1944(R12), Z6, Z8
+	VPDPBUSD.BCST    1948(R12), Z6, Z10
+	VMOVDQU32        3904(CX), Z6
+	VPDPBUSD.BCST    1968(R12), Z6, Z2
+	VPDPBUSD.BCST    1972(R12), Z6, Z7
+	VPSRLD           $0x15, Z3, Z11
+	VPSRLD           $0x19, Z3, Z3
+	VPANDD.BCST      dword00000007<>+0(SB), Z3, Z3
+	VPXORD           Z11, Z3, Z12
+	VPERMD           Z1, Z12, Z12
+	VPORD            Z12, Z3, Z3
+	VPERMD           Z0, Z11, Z11
+	VPERMD           Z0, Z3, Z3
+	VPSRLD           $0x18, Z9, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R15)(Z12*8), K2, Z13
+	VPXORD           Z11, Z13, Z13
+	VPSUBB           Z11, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VMOVDQU32        Z13, 3968(AX)
+	VPDPBUSD.BCST    1976(R12), Z6, Z8
+	VPDPBUSD.BCST    1980(R12), Z6, Z10
+	VMOVDQU32        3968(CX), Z6
+	VPDPBUSD.BCST    2000(R12), Z6, Z2
+	VPDPBUSD.BCST    2004(R12), Z6, Z7
+	VPDPBUSD.BCST    2008(R12), Z6, Z8
+	VPDPBUSD.BCST    2012(R12), Z6, Z10
+	VMOVDQU32        4032(CX), Z6
+	VPDPBUSD.BCST    2032(R12), Z6, Z2
+	VPDPBUSD.BCST    2036(R12), Z6, Z7
+	VPDPBUSD.BCST    2040(R12), Z6, Z8
+	VPDPBUSD.BCST    2044(R12), Z6, Z10
+	VCVTDQ2PS        Z2, Z2
+	VMULPS           4544(CX), Z2, Z2
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           4544(CX), Z7, Z7
+	VPSRLD           $0x18, Z9, Z6
+	VPANDD.BCST      dword000000ff<>+0(SB), Z6, Z6
+	KMOVW            K1, K2
+	VPXORD           Z9, Z9, Z9
+	VPGATHERDD       4(R15)(Z6*8), K2, Z9
+	VPXORD           Z3, Z9, Z9
+	VPSUBB           Z3, Z9, Z9
+	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32        Z9, 4032(AX)
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           4544(CX), Z8, Z8
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           4544(CX), Z10, Z10
+	VMOVUPS          256(R11), Z3
+	VFMADD231PS.BCST 240(R13), Z2, Z3
+	VMOVUPS          Z3, 256(R11)
+	VMOVUPS          320(R11), Z2
+	VFMADD231PS.BCST 244(R13), Z7, Z2
+	VMOVUPS          Z2, 320(R11)
+	VMOVUPS          384(R11), Z2
+	VFMADD231PS.BCST 248(R13), Z8, Z2
+	VMOVUPS          Z2, 384(R11)
+	VMOVUPS          448(R11), Z2
+	VFMADD231PS.BCST 252(R13), Z10, Z2
+	VMOVUPS          Z2, 448(R11)
+	ADDQ             $0x00000800, R12
+	ADDQ             $0x00000100, R13
+	ADDQ             $0x00000100, R14
+	DECQ             (SP)
+	JNZ              block
+	ADDQ             $0x00000200, R11
+	DECQ             tiles+32(FP)
+	JNZ              tile
+	VZEROUPPER
+	RET
+
+// func unpackIQ3XXS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
+TEXT ·unpackIQ3XXS512(SB), $0-56
+	MOVQ      codes+0(FP), AX
+	MOVQ      scales+8(FP), CX
+	MOVQ      src+24(FP), DX
+	MOVQ      stride+32(FP), BX
+	LEAQ      (BX)(BX*2), SI
+	LEAQ      (DX)(BX*4), DI
+	LEAQ      (DI)(BX*4), R8
+	LEAQ      (R8)(BX*4), R9
+	MOVQ      blocks+40(FP), R10
+	MOVQ      ahead+48(FP), R11
+	LEAQ      gridIQ3_XXS<>+0(SB), R12
+	KXNORW    K1, K1, K1
+	VMOVDQU32 signMasks<>+0(SB), Z0
+	VMOVDQU32 signParity<>+0(SB), Z1
+
+block:
+	VPXORD          Z2, Z2, Z2
+	VPXORD          Z3, Z3, Z3
+	VPINSRW         $0x00, (DX), X2, X2
+	VPINSRW         $0x00, (R8), X3, X3
+	VPINSRW         $0x01, (DX)(BX*1), X2, X2
+	VPINSRW         $0x01, (R8)(BX*1), X3, X3
+	VPINSRW         $0x02, (DX)(BX*2), X2, X2
+	VPINSRW         $0x02, (R8)(BX*2), X3, X3
+	VPINSRW         $0x03, (DX)(SI*1), X2, X2
+	VPINSRW         $0x03, (R8)(SI*1), X3, X3
+	VPINSRW         $0x04, (DI), X2, X2
+	VPINSRW         $0x04, (R9), X3, X3
+	VPINSRW         $0x05, (DI)(BX*1), X2, X2
+	VPINSRW         $0x05, (R9)(BX*1), X3, X3
+	VPINSRW         $0x06, (DI)(BX*2), X2, X2
+	VPINSRW         $0x06, (R9)(BX*2), X3, X3
+	VPINSRW         $0x07, (DI)(SI*1), X2, X2
+	VPINSRW         $0x07, (R9)(SI*1), X3, X3
+	VINSERTI32X4    $0x01, X3, Y2, Y2
+	VCVTPH2PS       Y2, Z4
+	VBROADCASTI32X4 66(DX), Z5
+	VINSERTI32X4    $0x01, 66(DI), Z5, Z5
+	VINSERTI32X4    $0x02, 66(R8), Z5, Z5
+	VINSERTI32X4    $0x03, 66(R9), Z5, Z5
+	VBROADCASTI32X4 66(DX)(BX*1), Z6
+	VINSERTI32X4    $0x01, 66(DI)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x02, 66(R8)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x03, 66(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4 66(DX)(BX*2), Z7
+	VINSERTI32X4    $0x01, 66(DI)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x02, 66(R8)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x03, 66(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4 66(DX)(SI*1), Z8
+	VINSERTI32X4    $0x01, 66(DI)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 66(R8)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 66(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ      Z6, Z5, Z9
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLQDQ     Z6, Z9, Z8
+	VPUNPCKHQDQ     Z6, Z9, Z6
+	VPUNPCKLQDQ     Z7, Z5, Z9
+	VPUNPCKHQDQ     Z7, Z5, Z5
+	VBROADCASTI32X4 2(DX), Z7
+	VINSERTI32X4    $0x01, 2(DI), Z7, Z7
+	VINSERTI32X4    $0x02, 2(R8), Z7, Z7
+	VINSERTI32X4    $0x03, 2(R9), Z7, Z7
+	VBROADCASTI32X4 2(DX)(BX*1), Z10
+	VINSERTI32X4    $0x01, 2(DI)(BX*1), Z10, Z10
+	VINSERTI32X4    $0x02, 2(R8)(BX*1), Z10, Z10
+	VINSERTI32X4    $0x03, 2(R9)(BX*1), Z10, Z10
+	VBROADCASTI32X4 2(DX)(BX*2), Z11
+	VINSERTI32X4    $0x01, 2(DI)(BX*2), Z11, Z11
+	VINSERTI32X4    $0x02, 2(R8)(BX*2), Z11, Z11
+	VINSERTI32X4    $0x03, 2(R9)(BX*2), Z11, Z11
+	VBROADCASTI32X4 2(DX)(SI*1), Z12
+	VINSERTI32X4    $0x01, 2(DI)(SI*1), Z12, Z12
+	VINSERTI32X4    $0x02, 2(R8)(SI*1), Z12, Z12
+	VINSERTI32X4    $0x03, 2(R9)(SI*1), Z12, Z12
+	VPUNPCKLDQ      Z10, Z7, Z13
+	VPUNPCKHDQ      Z10, Z7, Z7
+	VPUNPCKLDQ      Z12, Z11, Z10
+	VPUNPCKHDQ      Z12, Z11, Z11
+	VPUNPCKLQDQ     Z10, Z13, Z12
+	VPUNPCKHQDQ     Z10, Z13, Z10
+	VPUNPCKLQDQ     Z11, Z7, Z13
+	VPUNPCKHQDQ     Z11, Z7, Z7
+	VPSRLD          $0x1c, Z8, Z11
+	VCVTDQ2PS       Z11, Z11
+	VADDPS.BCST     dword3f000000<>+0(SB), Z11, Z11
+	VMULPS          Z4, Z11, Z11
+	VMULPS.BCST     dword3f000000<>+0(SB), Z11, Z11
+	VMOVUPS         Z11, (CX)
+	VPSRLD          $0x00, Z8, Z11
+	VPSRLD          $0x04, Z8, Z14
+	VPANDD.BCST     dword00000007<>+0(SB), Z14, Z14
+	VPXORD          Z11, Z14, Z15
+	VPERMD          Z1, Z15, Z15
+	VPORD           Z15, Z14, Z14
+	VPERMD          Z0, Z11, Z11
+	VPERMD          Z0, Z14, Z14
+	VPSRLD          $0x00, Z12, Z15
+	VPANDD.BCST     dword000000ff<>+0(SB), Z15, Z15
+	KMOVW           K1, K2
+	VPXORD          Z16, Z16, Z16
+	VPGATHERDD      (R12)(Z15*8), K2, Z16
+	VPXORD          Z11, Z16, Z16
+	VPSUBB          Z11, Z16, Z16
+	VPXORD.BCST     dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32       Z16, (AX)
+	PREFETCHT1      (R11)
+	VPSRLD          $0x08, Z12, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z15, Z15, Z15
+	VPGATHERDD      (R12)(Z11*8), K2, Z15
+	VPXORD          Z14, Z15, Z15
+	VPSUBB          Z14, Z15, Z15
+	VPXORD.BCST     dword80808080<>+0(SB), Z15, Z15
+	VMOVDQU32       Z15, 64(AX)
+	VPSRLD          $0x07, Z8, Z11
+	VPSRLD          $0x0b, Z8, Z14
+	VPANDD.BCST     dword00000007<>+0(SB), Z14, Z14
+	VPXORD          Z11, Z14, Z15
+	VPERMD          Z1, Z15, Z15
+	VPORD           Z15, Z14, Z14
+	VPERMD          Z0, Z11, Z11
+	VPERMD          Z0, Z14, Z14
+	VPSRLD          $0x10, Z12, Z15
+	VPANDD.BCST     dword000000ff<>+0(SB), Z15, Z15
+	KMOVW           K1, K2
+	VPXORD          Z16, Z16, Z16
+	VPGATHERDD      (R12)(Z15*8), K2, Z16
+	VPXORD          Z11, Z16, Z16
+	VPSUBB          Z11, Z16, Z16
+	VPXORD.BCST     dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32       Z16, 128(AX)
+	PREFETCHT1      64(R11)
+	VPSRLD          $0x18, Z12, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z14, Z12, Z12
+	VPSUBB          Z14, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 192(AX)
+	VPSRLD          $0x0e, Z8, Z11
+	VPSRLD          $0x12, Z8, Z12
+	VPANDD.BCST     dword00000007<>+0(SB), Z12, Z12
+	VPXORD          Z11, Z12, Z14
+	VPERMD          Z1, Z14, Z14
+	VPORD           Z14, Z12, Z12
+	VPERMD          Z0, Z11, Z11
+	VPERMD          Z0, Z12, Z12
+	VPSRLD          $0x00, Z10, Z14
+	VPANDD.BCST     dword000000ff<>+0(SB), Z14, Z14
+	KMOVW           K1, K2
+	VPXORD          Z15, Z15, Z15
+	VPGATHERDD      (R12)(Z14*8), K2, Z15
+	VPXORD          Z11, Z15, Z15
+	VPSUBB          Z11, Z15, Z15
+	VPXORD.BCST     dword80808080<>+0(SB), Z15, Z15
+	VMOVDQU32       Z15, 256(AX)
+	VPSRLD          $0x08, Z10, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z14, Z14, Z14
+	VPGATHERDD      (R12)(Z11*8), K2, Z14
+	VPXORD          Z12, Z14, Z14
+	VPSUBB          Z12, Z14, Z14
+	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32       Z14, 320(AX)
+	PREFETCHT1      128(R11)
+	VPSRLD          $0x15, Z8, Z11
+	VPSRLD          $0x19, Z8, Z8
+	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
+	VPXORD          Z11, Z8, Z12
+	VPERMD          Z1, Z12, Z12
+	VPORD           Z12, Z8, Z8
+	VPERMD          Z0, Z11, Z11
+	VPERMD          Z0, Z8, Z8
+	VPSRLD          $0x10, Z10, Z12
+	VPANDD.BCST     dword000000ff<>+0(SB), Z12, Z12
+	KMOVW           K1, K2
+	VPXORD          Z14, Z14, Z14
+	VPGATHERDD      (R12)(Z12*8), K2, Z14
+	VPXORD          Z11, Z14, Z14
+	VPSUBB          Z11, Z14, Z14
+	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32       Z14, 384(AX)
+	VPSRLD          $0x18, Z10, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R12)(Z10*8), K2, Z11
+	VPXORD          Z8, Z11, Z11
+	VPSUBB          Z8, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 448(AX)
+	PREFETCHT1      192(R11)
+	VPSRLD          $0x1c, Z6, Z8
+	VCVTDQ2PS       Z8, Z8
+	VADDPS.BCST     dword3f000000<>+0(SB), Z8, Z8
+	VMULPS          Z4, Z8, Z8
+	VMULPS.BCST     dword3f000000<>+0(SB), Z8, Z8
+	VMOVUPS         Z8, 64(CX)
+	VPSRLD          $0x00, Z6, Z8
+	VPSRLD          $0x04, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z8, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z13, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z8, Z12, Z12
+	VPSUBB          Z8, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 512(AX)
+	VPSRLD          $0x08, Z13, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R12)(Z8*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 576(AX)
+	VPSRLD          $0x07, Z6, Z8
+	VPSRLD          $0x0b, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z8, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x10, Z13, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z8, Z12, Z12
+	VPSUBB          Z8, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 640(AX)
+	PREFETCHT1      256(R11)
+	VPSRLD          $0x18, Z13, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R12)(Z8*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 704(AX)
+	VPSRLD          $0x0e, Z6, Z8
+	VPSRLD          $0x12, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z8, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z7, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z8, Z12, Z12
+	VPSUBB          Z8, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 768(AX)
+	PREFETCHT1      320(R11)
+	VPSRLD          $0x08, Z7, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R12)(Z8*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 832(AX)
+	VPSRLD          $0x15, Z6, Z8
+	VPSRLD          $0x19, Z6, Z6
+	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
+	VPXORD          Z8, Z6, Z10
+	VPERMD          Z1, Z10, Z10
+	VPORD           Z10, Z6, Z6
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z6, Z6
+	VPSRLD          $0x10, Z7, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R12)(Z10*8), K2, Z11
+	VPXORD          Z8, Z11, Z11
+	VPSUBB          Z8, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 896(AX)
+	VPSRLD          $0x18, Z7, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R12)(Z7*8), K2, Z8
+	VPXORD          Z6, Z8, Z8
+	VPSUBB          Z6, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 960(AX)
+	PREFETCHT1      384(R11)
+	VBROADCASTI32X4 18(DX), Z6
+	VINSERTI32X4    $0x01, 18(DI), Z6, Z6
+	VINSERTI32X4    $0x02, 18(R8), Z6, Z6
+	VINSERTI32X4    $0x03, 18(R9), Z6, Z6
+	VBROADCASTI32X4 18(DX)(BX*1), Z7
+	VINSERTI32X4    $0x01, 18(DI)(BX*1), Z7, Z7
+	VINSERTI32X4    $0x02, 18(R8)(BX*1), Z7, Z7
+	VINSERTI32X4    $0x03, 18(R9)(BX*1), Z7, Z7
+	VBROADCASTI32X4 18(DX)(BX*2), Z8
+	VINSERTI32X4    $0x01, 18(DI)(BX*2), Z8, Z8
+	VINSERTI32X4    $0x02, 18(R8)(BX*2), Z8, Z8
+	VINSERTI32X4    $0x03, 18(R9)(BX*2), Z8, Z8
+	VBROADCASTI32X4 18(DX)(SI*1), Z10
+	VINSERTI32X4    $0x01, 18(DI)(SI*1), Z10, Z10
+	VINSERTI32X4    $0x02, 18(R8)(SI*1), Z10, Z10
+	VINSERTI32X4    $0x03, 18(R9)(SI*1), Z10, Z10
+	VPUNPCKLDQ      Z7, Z6, Z11
+	VPUNPCKHDQ      Z7, Z6, Z6
+	VPUNPCKLDQ      Z10, Z8, Z7
+	VPUNPCKHDQ      Z10, Z8, Z8
+	VPUNPCKLQDQ     Z7, Z11, Z10
+	VPUNPCKHQDQ     Z7, Z11, Z7
+	VPUNPCKLQDQ     Z8, Z6, Z11
+	VPUNPCKHQDQ     Z8, Z6, Z6
+	VPSRLD          $0x1c, Z9, Z8
+	VCVTDQ2PS       Z8, Z8
+	VADDPS.BCST     dword3f000000<>+0(SB), Z8, Z8
+	VMULPS          Z4, Z8, Z8
+	VMULPS.BCST     dword3f000000<>+0(SB), Z8, Z8
+	VMOVUPS         Z8, 128(CX)
+	VPSRLD          $0x00, Z9, Z8
+	VPSRLD          $0x04, Z9, Z12
+	VPANDD.BCST     dword00000007<>+0(SB), Z12, Z12
+	VPXORD          Z8, Z12, Z13
+	VPERMD          Z1, Z13, Z13
+	VPORD           Z13, Z12, Z12
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z12, Z12
+	VPSRLD          $0x00, Z10, Z13
+	VPANDD.BCST     dword000000ff<>+0(SB), Z13, Z13
+	KMOVW           K1, K2
+	VPXORD          Z14, Z14, Z14
+	VPGATHERDD      (R12)(Z13*8), K2, Z14
+	VPXORD          Z8, Z14, Z14
+	VPSUBB          Z8, Z14, Z14
+	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32       Z14, 1024(AX)
+	VPSRLD          $0x08, Z10, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z13, Z13, Z13
+	VPGATHERDD      (R12)(Z8*8), K2, Z13
+	VPXORD          Z12, Z13, Z13
+	VPSUBB          Z12, Z13, Z13
+	VPXORD.BCST     dword80808080<>+0(SB), Z13, Z13
+	VMOVDQU32       Z13, 1088(AX)
+	PREFETCHT1      448(R11)
+	VPSRLD          $0x07, Z9, Z8
+	VPSRLD          $0x0b, Z9, Z12
+	VPANDD.BCST     dword00000007<>+0(SB), Z12, Z12
+	VPXORD          Z8, Z12, Z13
+	VPERMD          Z1, Z13, Z13
+	VPORD           Z13, Z12, Z12
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z12, Z12
+	VPSRLD          $0x10, Z10, Z13
+	VPANDD.BCST     dword000000ff<>+0(SB), Z13, Z13
+	KMOVW           K1, K2
+	VPXORD          Z14, Z14, Z14
+	VPGATHERDD      (R12)(Z13*8), K2, Z14
+	VPXORD          Z8, Z14, Z14
+	VPSUBB          Z8, Z14, Z14
+	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32       Z14, 1152(AX)
+	VPSRLD          $0x18, Z10, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R12)(Z8*8), K2, Z10
+	VPXORD          Z12, Z10, Z10
+	VPSUBB          Z12, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 1216(AX)
+	VPSRLD          $0x0e, Z9, Z8
+	VPSRLD          $0x12, Z9, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z8, Z10, Z12
+	VPERMD          Z1, Z12, Z12
+	VPORD           Z12, Z10, Z10
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z7, Z12
+	VPANDD.BCST     dword000000ff<>+0(SB), Z12, Z12
+	KMOVW           K1, K2
+	VPXORD          Z13, Z13, Z13
+	VPGATHERDD      (R12)(Z12*8), K2, Z13
+	VPXORD          Z8, Z13, Z13
+	VPSUBB          Z8, Z13, Z13
+	VPXORD.BCST     dword80808080<>+0(SB), Z13, Z13
+	VMOVDQU32       Z13, 1280(AX)
+	PREFETCHT1      512(R11)
+	VPSRLD          $0x08, Z7, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z8*8), K2, Z12
+	VPXORD          Z10, Z12, Z12
+	VPSUBB          Z10, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 1344(AX)
+	VPSRLD          $0x15, Z9, Z8
+	VPSRLD          $0x19, Z9, Z9
+	VPANDD.BCST     dword00000007<>+0(SB), Z9, Z9
+	VPXORD          Z8, Z9, Z10
+	VPERMD          Z1, Z10, Z10
+	VPORD           Z10, Z9, Z9
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z9, Z9
+	VPSRLD          $0x10, Z7, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z10*8), K2, Z12
+	VPXORD          Z8, Z12, Z12
+	VPSUBB          Z8, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 1408(AX)
+	VPSRLD          $0x18, Z7, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R12)(Z7*8), K2, Z8
+	VPXORD          Z9, Z8, Z8
+	VPSUBB          Z9, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 1472(AX)
+	PREFETCHT1      576(R11)
+	VPSRLD          $0x1c, Z5, Z7
+	VCVTDQ2PS       Z7, Z7
+	VADDPS.BCST     dword3f000000<>+0(SB), Z7, Z7
+	VMULPS          Z4, Z7, Z7
+	VMULPS.BCST     dword3f000000<>+0(SB), Z7, Z7
+	VMOVUPS         Z7, 192(CX)
+	VPSRLD          $0x00, Z5, Z7
+	VPSRLD          $0x04, Z5, Z8
+	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
+	VPXORD          Z7, Z8, Z9
+	VPERMD          Z1, Z9, Z9
+	VPORD           Z9, Z8, Z8
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z8, Z8
+	VPSRLD          $0x00, Z11, Z9
+	VPANDD.BCST     dword000000ff<>+0(SB), Z9, Z9
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R12)(Z9*8), K2, Z10
+	VPXORD          Z7, Z10, Z10
+	VPSUBB          Z7, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 1536(AX)
+	VPSRLD          $0x08, Z11, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z9, Z9, Z9
+	VPGATHERDD      (R12)(Z7*8), K2, Z9
+	VPXORD          Z8, Z9, Z9
+	VPSUBB          Z8, Z9, Z9
+	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 1600(AX)
+	PREFETCHT1      640(R11)
+	VPSRLD          $0x07, Z5, Z7
+	VPSRLD          $0x0b, Z5, Z8
+	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
+	VPXORD          Z7, Z8, Z9
+	VPERMD          Z1, Z9, Z9
+	VPORD           Z9, Z8, Z8
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z8, Z8
+	VPSRLD          $0x10, Z11, Z9
+	VPANDD.BCST     dword000000ff<>+0(SB), Z9, Z9
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R12)(Z9*8), K2, Z10
+	VPXORD          Z7, Z10, Z10
+	VPSUBB          Z7, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 1664(AX)
+	VPSRLD          $0x18, Z11, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z9, Z9, Z9
+	VPGATHERDD      (R12)(Z7*8), K2, Z9
+	VPXORD          Z8, Z9, Z9
+	VPSUBB          Z8, Z9, Z9
+	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 1728(AX)
+	VPSRLD          $0x0e, Z5, Z7
+	VPSRLD          $0x12, Z5, Z8
+	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
+	VPXORD          Z7, Z8, Z9
+	VPERMD          Z1, Z9, Z9
+	VPORD           Z9, Z8, Z8
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z8, Z8
+	VPSRLD          $0x00, Z6, Z9
+	VPANDD.BCST     dword000000ff<>+0(SB), Z9, Z9
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R12)(Z9*8), K2, Z10
+	VPXORD          Z7, Z10, Z10
+	VPSUBB          Z7, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 1792(AX)
+	PREFETCHT1      704(R11)
+	VPSRLD          $0x08, Z6, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z9, Z9, Z9
+	VPGATHERDD      (R12)(Z7*8), K2, Z9
+	VPXORD          Z8, Z9, Z9
+	VPSUBB          Z8, Z9, Z9
+	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 1856(AX)
+	VPSRLD          $0x15, Z5, Z7
+	VPSRLD          $0x19, Z5, Z5
+	VPANDD.BCST     dword00000007<>+0(SB), Z5, Z5
+	VPXORD          Z7, Z5, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z5, Z5
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z5, Z5
+	VPSRLD          $0x10, Z6, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z9, Z9, Z9
+	VPGATHERDD      (R12)(Z8*8), K2, Z9
+	VPXORD          Z7, Z9, Z9
+	VPSUBB          Z7, Z9, Z9
+	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 1920(AX)
+	PREFETCHT1      768(R11)
+	VPSRLD          $0x18, Z6, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z7, Z7, Z7
+	VPGATHERDD      (R12)(Z6*8), K2, Z7
+	VPXORD          Z5, Z7, Z7
+	VPSUBB          Z5, Z7, Z7
+	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 1984(AX)
+	VBROADCASTI32X4 82(DX), Z5
+	VINSERTI32X4    $0x01, 82(DI), Z5, Z5
+	VINSERTI32X4    $0x02, 82(R8), Z5, Z5
+	VINSERTI32X4    $0x03, 82(R9), Z5, Z5
+	VBROADCASTI32X4 82(DX)(BX*1), Z6
+	VINSERTI32X4    $0x01, 82(DI)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x02, 82(R8)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x03, 82(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4 82(DX)(BX*2), Z7
+	VINSERTI32X4    $0x01, 82(DI)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x02, 82(R8)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x03, 82(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4 82(DX)(SI*1), Z8
+	VINSERTI32X4    $0x01, 82(DI)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 82(R8)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 82(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ      Z6, Z5, Z9
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLQDQ     Z6, Z9, Z8
+	VPUNPCKHQDQ     Z6, Z9, Z6
+	VPUNPCKLQDQ     Z7, Z5, Z9
+	VPUNPCKHQDQ     Z7, Z5, Z5
+	VBROADCASTI32X4 34(DX), Z7
+	VINSERTI32X4    $0x01, 34(DI), Z7, Z7
+	VINSERTI32X4    $0x02, 34(R8), Z7, Z7
+	VINSERTI32X4    $0x03, 34(R9), Z7, Z7
+	VBROADCASTI32X4 34(DX)(BX*1), Z10
+	VINSERTI32X4    $0x01, 34(DI)(BX*1), Z10, Z10
+	VINSERTI32X4    $0x02, 34(R8)(BX*1), Z10, Z10
+	VINSERTI32X4    $0x03, 34(R9)(BX*1), Z10, Z10
+	VBROADCASTI32X4 34(DX)(BX*2), Z11
+	VINSERTI32X4    $0x01, 34(DI)(BX*2), Z11, Z11
+	VINSERTI32X4    $0x02, 34(R8)(BX*2), Z11, Z11
+	VINSERTI32X4    $0x03, 34(R9)(BX*2), Z11, Z11
+	VBROADCASTI32X4 34(DX)(SI*1), Z12
+	VINSERTI32X4    $0x01, 34(DI)(SI*1), Z12, Z12
+	VINSERTI32X4    $0x02, 34(R8)(SI*1), Z12, Z12
+	VINSERTI32X4    $0x03, 34(R9)(SI*1), Z12, Z12
+	VPUNPCKLDQ      Z10, Z7, Z13
+	VPUNPCKHDQ      Z10, Z7, Z7
+	VPUNPCKLDQ      Z12, Z11, Z10
+	VPUNPCKHDQ      Z12, Z11, Z11
+	VPUNPCKLQDQ     Z10, Z13, Z12
+	VPUNPCKHQDQ     Z10, Z13, Z10
+	VPUNPCKLQDQ     Z11, Z7, Z13
+	VPUNPCKHQDQ     Z11, Z7, Z7
+	VPSRLD          $0x1c, Z8, Z11
+	VCVTDQ2PS       Z11, Z11
+	VADDPS.BCST     dword3f000000<>+0(SB), Z11, Z11
+	VMULPS          Z4, Z11, Z11
+	VMULPS.BCST     dword3f000000<>+0(SB), Z11, Z11
+	VMOVUPS         Z11, 256(CX)
+	VPSRLD          $0x00, Z8, Z11
+	VPSRLD          $0x04, Z8, Z14
+	VPANDD.BCST     dword00000007<>+0(SB), Z14, Z14
+	VPXORD          Z11, Z14, Z15
+	VPERMD          Z1, Z15, Z15
+	VPORD           Z15, Z14, Z14
+	VPERMD          Z0, Z11, Z11
+	VPERMD          Z0, Z14, Z14
+	VPSRLD          $0x00, Z12, Z15
+	VPANDD.BCST     dword000000ff<>+0(SB), Z15, Z15
+	KMOVW           K1, K2
+	VPXORD          Z16, Z16, Z16
+	VPGATHERDD      (R12)(Z15*8), K2, Z16
+	VPXORD          Z11, Z16, Z16
+	VPSUBB          Z11, Z16, Z16
+	VPXORD.BCST     dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32       Z16, 2048(AX)
+	VPSRLD          $0x08, Z12, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z15, Z15, Z15
+	VPGATHERDD      (R12)(Z11*8), K2, Z15
+	VPXORD          Z14, Z15, Z15
+	VPSUBB          Z14, Z15, Z15
+	VPXORD.BCST     dword80808080<>+0(SB), Z15, Z15
+	VMOVDQU32       Z15, 2112(AX)
+	PREFETCHT1      832(R11)
+	VPSRLD          $0x07, Z8, Z11
+	VPSRLD          $0x0b, Z8, Z14
+	VPANDD.BCST     dword00000007<>+0(SB), Z14, Z14
+	VPXORD          Z11, Z14, Z15
+	VPERMD          Z1, Z15, Z15
+	VPORD           Z15, Z14, Z14
+	VPERMD          Z0, Z11, Z11
+	VPERMD          Z0, Z14, Z14
+	VPSRLD          $0x10, Z12, Z15
+	VPANDD.BCST     dword000000ff<>+0(SB), Z15, Z15
+	KMOVW           K1, K2
+	VPXORD          Z16, Z16, Z16
+	VPGATHERDD      (R12)(Z15*8), K2, Z16
+	VPXORD          Z11, Z16, Z16
+	VPSUBB          Z11, Z16, Z16
+	VPXORD.BCST     dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32       Z16, 2176(AX)
+	VPSRLD          $0x18, Z12, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z14, Z12, Z12
+	VPSUBB          Z14, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 2240(AX)
+	PREFETCHT1      896(R11)
+	VPSRLD          $0x0e, Z8, Z11
+	VPSRLD          $0x12, Z8, Z12
+	VPANDD.BCST     dword00000007<>+0(SB), Z12, Z12
+	VPXORD          Z11, Z12, Z14
+	VPERMD          Z1, Z14, Z14
+	VPORD           Z14, Z12, Z12
+	VPERMD          Z0, Z11, Z11
+	VPERMD          Z0, Z12, Z12
+	VPSRLD          $0x00, Z10, Z14
+	VPANDD.BCST     dword000000ff<>+0(SB), Z14, Z14
+	KMOVW           K1, K2
+	VPXORD          Z15, Z15, Z15
+	VPGATHERDD      (R12)(Z14*8), K2, Z15
+	VPXORD          Z11, Z15, Z15
+	VPSUBB          Z11, Z15, Z15
+	VPXORD.BCST     dword80808080<>+0(SB), Z15, Z15
+	VMOVDQU32       Z15, 2304(AX)
+	VPSRLD          $0x08, Z10, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z14, Z14, Z14
+	VPGATHERDD      (R12)(Z11*8), K2, Z14
+	VPXORD          Z12, Z14, Z14
+	VPSUBB          Z12, Z14, Z14
+	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32       Z14, 2368(AX)
+	VPSRLD          $0x15, Z8, Z11
+	VPSRLD          $0x19, Z8, Z8
+	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
+	VPXORD          Z11, Z8, Z12
+	VPERMD          Z1, Z12, Z12
+	VPORD           Z12, Z8, Z8
+	VPERMD          Z0, Z11, Z11
+	VPERMD          Z0, Z8, Z8
+	VPSRLD          $0x10, Z10, Z12
+	VPANDD.BCST     dword000000ff<>+0(SB), Z12, Z12
+	KMOVW           K1, K2
+	VPXORD          Z14, Z14, Z14
+	VPGATHERDD      (R12)(Z12*8), K2, Z14
+	VPXORD          Z11, Z14, Z14
+	VPSUBB          Z11, Z14, Z14
+	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32       Z14, 2432(AX)
+	PREFETCHT1      960(R11)
+	VPSRLD          $0x18, Z10, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R12)(Z10*8), K2, Z11
+	VPXORD          Z8, Z11, Z11
+	VPSUBB          Z8, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2496(AX)
+	VPSRLD          $0x1c, Z6, Z8
+	VCVTDQ2PS       Z8, Z8
+	VADDPS.BCST     dword3f000000<>+0(SB), Z8, Z8
+	VMULPS          Z4, Z8, Z8
+	VMULPS.BCST     dword3f000000<>+0(SB), Z8, Z8
+	VMOVUPS         Z8, 320(CX)
+	VPSRLD          $0x00, Z6, Z8
+	VPSRLD          $0x04, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z8, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z13, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z8, Z12, Z12
+	VPSUBB          Z8, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 2560(AX)
+	PREFETCHT1      1024(R11)
+	VPSRLD          $0x08, Z13, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R12)(Z8*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2624(AX)
+	VPSRLD          $0x07, Z6, Z8
+	VPSRLD          $0x0b, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z8, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x10, Z13, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z8, Z12, Z12
+	VPSUBB          Z8, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 2688(AX)
+	VPSRLD          $0x18, Z13, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R12)(Z8*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2752(AX)
+	PREFETCHT1      1088(R11)
+	VPSRLD          $0x0e, Z6, Z8
+	VPSRLD          $0x12, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z8, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z7, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z11*8), K2, Z12
+	VPXORD          Z8, Z12, Z12
+	VPSUBB          Z8, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 2816(AX)
+	VPSRLD          $0x08, Z7, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R12)(Z8*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2880(AX)
+	VPSRLD          $0x15, Z6, Z8
+	VPSRLD          $0x19, Z6, Z6
+	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
+	VPXORD          Z8, Z6, Z10
+	VPERMD          Z1, Z10, Z10
+	VPORD           Z10, Z6, Z6
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z6, Z6
+	VPSRLD          $0x10, Z7, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R12)(Z10*8), K2, Z11
+	VPXORD          Z8, Z11, Z11
+	VPSUBB          Z8, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2944(AX)
+	PREFETCHT1      1152(R11)
+	VPSRLD          $0x18, Z7, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R12)(Z7*8), K2, Z8
+	VPXORD          Z6, Z8, Z8
+	VPSUBB          Z6, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3008(AX)
+	VBROADCASTI32X4 50(DX), Z6
+	VINSERTI32X4    $0x01, 50(DI), Z6, Z6
+	VINSERTI32X4    $0x02, 50(R8), Z6, Z6
+	VINSERTI32X4    $0x03, 50(R9), Z6, Z6
+	VBROADCASTI32X4 50(DX)(BX*1), Z7
+	VINSERTI32X4    $0x01, 50(DI)(BX*1), Z7, Z7
+	VINSERTI32X4    $0x02, 50(R8)(BX*1), Z7, Z7
+	VINSERTI32X4    $0x03, 50(R9)(BX*1), Z7, Z7
+	VBROADCASTI32X4 50(DX)(BX*2), Z8
+	VINSERTI32X4    $0x01, 50(DI)(BX*2), Z8, Z8
+	VINSERTI32X4    $0x02, 50(R8)(BX*2), Z8, Z8
+	VINSERTI32X4    $0x03, 50(R9)(BX*2), Z8, Z8
+	VBROADCASTI32X4 50(DX)(SI*1), Z10
+	VINSERTI32X4    $0x01, 50(DI)(SI*1), Z10, Z10
+	VINSERTI32X4    $0x02, 50(R8)(SI*1), Z10, Z10
+	VINSERTI32X4    $0x03, 50(R9)(SI*1), Z10, Z10
+	VPUNPCKLDQ      Z7, Z6, Z11
+	VPUNPCKHDQ      Z7, Z6, Z6
+	VPUNPCKLDQ      Z10, Z8, Z7
+	VPUNPCKHDQ      Z10, Z8, Z8
+	VPUNPCKLQDQ     Z7, Z11, Z10
+	VPUNPCKHQDQ     Z7, Z11, Z7
+	VPUNPCKLQDQ     Z8, Z6, Z11
+	VPUNPCKHQDQ     Z8, Z6, Z6
+	VPSRLD          $0x1c, Z9, Z8
+	VCVTDQ2PS       Z8, Z8
+	VADDPS.BCST     dword3f000000<>+0(SB), Z8, Z8
+	VMULPS          Z4, Z8, Z8
+	VMULPS.BCST     dword3f000000<>+0(SB), Z8, Z8
+	VMOVUPS         Z8, 384(CX)
+	VPSRLD          $0x00, Z9, Z8
+	VPSRLD          $0x04, Z9, Z12
+	VPANDD.BCST     dword00000007<>+0(SB), Z12, Z12
+	VPXORD          Z8, Z12, Z13
+	VPERMD          Z1, Z13, Z13
+	VPORD           Z13, Z12, Z12
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z12, Z12
+	VPSRLD          $0x00, Z10, Z13
+	VPANDD.BCST     dword000000ff<>+0(SB), Z13, Z13
+	KMOVW           K1, K2
+	VPXORD          Z14, Z14, Z14
+	VPGATHERDD      (R12)(Z13*8), K2, Z14
+	VPXORD          Z8, Z14, Z14
+	VPSUBB          Z8, Z14, Z14
+	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32       Z14, 3072(AX)
+	PREFETCHT1      1216(R11)
+	VPSRLD          $0x08, Z10, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z13, Z13, Z13
+	VPGATHERDD      (R12)(Z8*8), K2, Z13
+	VPXORD          Z12, Z13, Z13
+	VPSUBB          Z12, Z13, Z13
+	VPXORD.BCST     dword80808080<>+0(SB), Z13, Z13
+	VMOVDQU32       Z13, 3136(AX)
+	VPSRLD          $0x07, Z9, Z8
+	VPSRLD          $0x0b, Z9, Z12
+	VPANDD.BCST     dword00000007<>+0(SB), Z12, Z12
+	VPXORD          Z8, Z12, Z13
+	VPERMD          Z1, Z13, Z13
+	VPORD           Z13, Z12, Z12
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z12, Z12
+	VPSRLD          $0x10, Z10, Z13
+	VPANDD.BCST     dword000000ff<>+0(SB), Z13, Z13
+	KMOVW           K1, K2
+	VPXORD          Z14, Z14, Z14
+	VPGATHERDD      (R12)(Z13*8), K2, Z14
+	VPXORD          Z8, Z14, Z14
+	VPSUBB          Z8, Z14, Z14
+	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32       Z14, 3200(AX)
+	VPSRLD          $0x18, Z10, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R12)(Z8*8), K2, Z10
+	VPXORD          Z12, Z10, Z10
+	VPSUBB          Z12, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 3264(AX)
+	PREFETCHT1      1280(R11)
+	VPSRLD          $0x0e, Z9, Z8
+	VPSRLD          $0x12, Z9, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z8, Z10, Z12
+	VPERMD          Z1, Z12, Z12
+	VPORD           Z12, Z10, Z10
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z7, Z12
+	VPANDD.BCST     dword000000ff<>+0(SB), Z12, Z12
+	KMOVW           K1, K2
+	VPXORD          Z13, Z13, Z13
+	VPGATHERDD      (R12)(Z12*8), K2, Z13
+	VPXORD          Z8, Z13, Z13
+	VPSUBB          Z8, Z13, Z13
+	VPXORD.BCST     dword80808080<>+0(SB), Z13, Z13
+	VMOVDQU32       Z13, 3328(AX)
+	VPSRLD          $0x08, Z7, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z8*8), K2, Z12
+	VPXORD          Z10, Z12, Z12
+	VPSUBB          Z10, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 3392(AX)
+	PREFETCHT1      1344(R11)
+	VPSRLD          $0x15, Z9, Z8
+	VPSRLD          $0x19, Z9, Z9
+	VPANDD.BCST     dword00000007<>+0(SB), Z9, Z9
+	VPXORD          Z8, Z9, Z10
+	VPERMD          Z1, Z10, Z10
+	VPORD           Z10, Z9, Z9
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z9, Z9
+	VPSRLD          $0x10, Z7, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R12)(Z10*8), K2, Z12
+	VPXORD          Z8, Z12, Z12
+	VPSUBB          Z8, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 3456(AX)
+	VPSRLD          $0x18, Z7, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R12)(Z7*8), K2, Z8
+	VPXORD          Z9, Z8, Z8
+	VPSUBB          Z9, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3520(AX)
+	VPSRLD          $0x1c, Z5, Z7
+	VCVTDQ2PS       Z7, Z7
+	VADDPS.BCST     dword3f000000<>+0(SB), Z7, Z7
+	VMULPS          Z4, Z7, Z7
+	VMULPS.BCST     dword3f000000<>+0(SB), Z7, Z7
+	VMOVUPS         Z7, 448(CX)
+	VPSRLD          $0x00, Z5, Z4
+	VPSRLD          $0x04, Z5, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z4, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z4, Z4
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x00, Z11, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z9, Z9, Z9
+	VPGATHERDD      (R12)(Z8*8), K2, Z9
+	VPXORD          Z4, Z9, Z9
+	VPSUBB          Z4, Z9, Z9
+	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 3584(AX)
+	PREFETCHT1      1408(R11)
+	VPSRLD          $0x08, Z11, Z4
+	VPANDD.BCST     dword000000ff<>+0(SB), Z4, Z4
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R12)(Z4*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3648(AX)
+	VPSRLD          $0x07, Z5, Z4
+	VPSRLD          $0x0b, Z5, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z4, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z4, Z4
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x10, Z11, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z9, Z9, Z9
+	VPGATHERDD      (R12)(Z8*8), K2, Z9
+	VPXORD          Z4, Z9, Z9
+	VPSUBB          Z4, Z9, Z9
+	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 3712(AX)
+	PREFETCHT1      1472(R11)
+	VPSRLD          $0x18, Z11, Z4
+	VPANDD.BCST     dword000000ff<>+0(SB), Z4, Z4
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R12)(Z4*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3776(AX)
+	VPSRLD          $0x0e, Z5, Z4
+	VPSRLD          $0x12, Z5, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z4, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z4, Z4
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x00, Z6, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z9, Z9, Z9
+	VPGATHERDD      (R12)(Z8*8), K2, Z9
+	VPXORD          Z4, Z9, Z9
+	VPSUBB          Z4, Z9, Z9
+	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 3840(AX)
+	VPSRLD          $0x08, Z6, Z4
+	VPANDD.BCST     dword000000ff<>+0(SB), Z4, Z4
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R12)(Z4*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3904(AX)
+	PREFETCHT1      1536(R11)
+	VPSRLD          $0x15, Z5, Z4
+	VPSRLD          $0x19, Z5, Z5
+	VPANDD.BCST     dword00000007<>+0(SB), Z5, Z5
+	VPXORD          Z4, Z5, Z7
+	VPERMD          Z1, Z7, Z7
+	VPORD           Z7, Z5, Z5
+	VPERMD          Z0, Z4, Z4
+	VPERMD          Z0, Z5, Z5
+	VPSRLD          $0x10, Z6, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R12)(Z7*8), K2, Z8
+	VPXORD          Z4, Z8, Z8
+	VPSUBB          Z4, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3968(AX)
+	VPSRLD          $0x18, Z6, Z4
+	VPANDD.BCST     dword000000ff<>+0(SB), Z4, Z4
+	KMOVW           K1, K2
+	VPXORD          Z6, Z6, Z6
+	VPGATHERDD      (R12)(Z4*8), K2, Z6
+	VPXORD          Z5, Z6, Z6
+	VPSUBB          Z5, Z6, Z6
+	VPXORD.BCST     dword80808080<>+0(SB), Z6, Z6
+	VMOVDQU32       Z6, 4032(AX)
+	ADDQ            $0x00000062, DX
+	ADDQ            $0x00000062, DI
+	ADDQ            $0x00000062, R8
+	ADDQ            $0x00000062, R9
+	ADDQ            $0x00000620, R11
+	ADDQ            $0x00001000, AX
+	ADDQ            $0x00000200, CX
+	DECQ            R10
+	JNZ             block
+	VZEROUPPER
+	RET
+
+DATA gridIQ3_XXS<>+0(SB)/8, $0x0000000004040404
+DATA gridIQ3_XXS<>+8(SB)/8, $0x0000000004040414
+DATA gridIQ3_XXS<>+16(SB)/8, $0x0000000004040424
+DATA gridIQ3_XXS<>+24(SB)/8, $0x0000000004040c0c
+DATA gridIQ3_XXS<>+32(SB)/8, $0x0000000004040c1c
+DATA gridIQ3_XXS<>+40(SB)/8, $0x0000000004040c3e
+DATA gridIQ3_XXS<>+48(SB)/8, $0x0000000004041404
+DATA gridIQ3_XXS<>+56(SB)/8, $0x0000000004041414
+DATA gridIQ3_XXS<>+64(SB)/8, $0x0000000004041c0c
+DATA gridIQ3_XXS<>+72(SB)/8, $0x0000000004042414
+DATA gridIQ3_XXS<>+80(SB)/8, $0x0000000004043e1c
+DATA gridIQ3_XXS<>+88(SB)/8, $0x0000000004043e2c
+DATA gridIQ3_XXS<>+96(SB)/8, $0x00000000040c040c
+DATA gridIQ3_XXS<>+104(SB)/8, $0x00000000040c041c
+DATA gridIQ3_XXS<>+112(SB)/8, $0x00000000040c0c04
+DATA gridIQ3_XXS<>+120(SB)/8, $0x00000000040c0c14
+DATA gridIQ3_XXS<>+128(SB)/8, $0x00000000040c140c
+DATA gridIQ3_XXS<>+136(SB)/8, $0x00000000040c142c
+DATA gridIQ3_XXS<>+144(SB)/8, $0x00000000040c1c04
+DATA gridIQ3_XXS<>+152(SB)/8, $0x00000000040c1c14
+DATA gridIQ3_XXS<>+160(SB)/8, $0x00000000040c240c
+DATA gridIQ3_XXS<>+168(SB)/8, $0x00000000040c2c24
+DATA gridIQ3_XXS<>+176(SB)/8, $0x00000000040c3e04
+DATA gridIQ3_XXS<>+184(SB)/8, $0x0000000004140404
+DATA gridIQ3_XXS<>+192(SB)/8, $0x0000000004140414
+DATA gridIQ3_XXS<>+200(SB)/8, $0x0000000004140424
+DATA gridIQ3_XXS<>+208(SB)/8, $0x0000000004140c0c
+DATA gridIQ3_XXS<>+216(SB)/8, $0x0000000004141404
+DATA gridIQ3_XXS<>+224(SB)/8, $0x0000000004141414
+DATA gridIQ3_XXS<>+232(SB)/8, $0x0000000004141c0c
+DATA gridIQ3_XXS<>+240(SB)/8, $0x0000000004141c1c
+DATA gridIQ3_XXS<>+248(SB)/8, $0x0000000004141c3e
+DATA gridIQ3_XXS<>+256(SB)/8, $0x0000000004142c0c
+DATA gridIQ3_XXS<>+264(SB)/8, $0x0000000004142c3e
+DATA gridIQ3_XXS<>+272(SB)/8, $0x0000000004143e2c
+DATA gridIQ3_XXS<>+280(SB)/8, $0x00000000041c040c
+DATA gridIQ3_XXS<>+288(SB)/8, $0x00000000041c043e
+DATA gridIQ3_XXS<>+296(SB)/8, $0x00000000041c0c04
+DATA gridIQ3_XXS<>+304(SB)/8, $0x00000000041c0c14
+DATA gridIQ3_XXS<>+312(SB)/8, $0x00000000041c142c
+DATA gridIQ3_XXS<>+320(SB)/8, $0x00000000041c3e04
+DATA gridIQ3_XXS<>+328(SB)/8, $0x0000000004240c1c
+DATA gridIQ3_XXS<>+336(SB)/8, $0x0000000004241c3e
+DATA gridIQ3_XXS<>+344(SB)/8, $0x0000000004242424
+DATA gridIQ3_XXS<>+352(SB)/8, $0x0000000004242c3e
+DATA gridIQ3_XXS<>+360(SB)/8, $0x0000000004243e1c
+DATA gridIQ3_XXS<>+368(SB)/8, $0x0000000004243e2c
+DATA gridIQ3_XXS<>+376(SB)/8, $0x00000000042c040c
+DATA gridIQ3_XXS<>+384(SB)/8, $0x00000000042c043e
+DATA gridIQ3_XXS<>+392(SB)/8, $0x00000000042c1c14
+DATA gridIQ3_XXS<>+400(SB)/8, $0x00000000042c2c14
+DATA gridIQ3_XXS<>+408(SB)/8, $0x0000000004341c2c
+DATA gridIQ3_XXS<>+416(SB)/8, $0x0000000004343424
+DATA gridIQ3_XXS<>+424(SB)/8, $0x00000000043e0c04
+DATA gridIQ3_XXS<>+432(SB)/8, $0x00000000043e0c24
+DATA gridIQ3_XXS<>+440(SB)/8, $0x00000000043e0c34
+DATA gridIQ3_XXS<>+448(SB)/8, $0x00000000043e241c
+DATA gridIQ3_XXS<>+456(SB)/8, $0x00000000043e340c
+DATA gridIQ3_XXS<>+464(SB)/8, $0x000000000c04040c
+DATA gridIQ3_XXS<>+472(SB)/8, $0x000000000c04041c
+DATA gridIQ3_XXS<>+480(SB)/8, $0x000000000c040c04
+DATA gridIQ3_XXS<>+488(SB)/8, $0x000000000c040c14
+DATA gridIQ3_XXS<>+496(SB)/8, $0x000000000c04140c
+DATA gridIQ3_XXS<>+504(SB)/8, $0x000000000c04141c
+DATA gridIQ3_XXS<>+512(SB)/8, $0x000000000c041c04
+DATA gridIQ3_XXS<>+520(SB)/8, $0x000000000c041c14
+DATA gridIQ3_XXS<>+528(SB)/8, $0x000000000c041c24
+DATA gridIQ3_XXS<>+536(SB)/8, $0x000000000c04243e
+DATA gridIQ3_XXS<>+544(SB)/8, $0x000000000c042c04
+DATA gridIQ3_XXS<>+552(SB)/8, $0x000000000c0c0404
+DATA gridIQ3_XXS<>+560(SB)/8, $0x000000000c0c0414
+DATA gridIQ3_XXS<>+568(SB)/8, $0x000000000c0c0c0c
+DATA gridIQ3_XXS<>+576(SB)/8, $0x000000000c0c1404
+DATA gridIQ3_XXS<>+584(SB)/8, $0x000000000c0c1414
+DATA gridIQ3_XXS<>+592(SB)/8, $0x000000000c14040c
+DATA gridIQ3_XXS<>+600(SB)/8, $0x000000000c14041c
+DATA gridIQ3_XXS<>+608(SB)/8, $0x000000000c140c04
+DATA gridIQ3_XXS<>+616(SB)/8, $0x000000000c140c14
+DATA gridIQ3_XXS<>+624(SB)/8, $0x000000000c14140c
+DATA gridIQ3_XXS<>+632(SB)/8, $0x000000000c141c04
+DATA gridIQ3_XXS<>+640(SB)/8, $0x000000000c143e14
+DATA gridIQ3_XXS<>+648(SB)/8, $0x000000000c1c0404
+DATA gridIQ3_XXS<>+656(SB)/8, $0x000000000c1c0414
+DATA gridIQ3_XXS<>+664(SB)/8, $0x000000000c1c1404
+DATA gridIQ3_XXS<>+672(SB)/8, $0x000000000c1c1c0c
+DATA gridIQ3_XXS<>+680(SB)/8, $0x000000000c1c2434
+DATA gridIQ3_XXS<>+688(SB)/8, $0x000000000c1c3434
+DATA gridIQ3_XXS<>+696(SB)/8, $0x000000000c24040c
+DATA gridIQ3_XXS<>+704(SB)/8, $0x000000000c24042c
+DATA gridIQ3_XXS<>+712(SB)/8, $0x000000000c242c04
+DATA gridIQ3_XXS<>+720(SB)/8, $0x000000000c2c1404
+DATA gridIQ3_XXS<>+728(SB)/8, $0x000000000c2c1424
+DATA gridIQ3_XXS<>+736(SB)/8, $0x000000000c2c2434
+DATA gridIQ3_XXS<>+744(SB)/8, $0x000000000c2c3e0c
+DATA gridIQ3_XXS<>+752(SB)/8, $0x000000000c34042c
+DATA gridIQ3_XXS<>+760(SB)/8, $0x000000000c3e1414
+DATA gridIQ3_XXS<>+768(SB)/8, $0x000000000c3e2404
+DATA gridIQ3_XXS<>+776(SB)/8, $0x0000000014040404
+DATA gridIQ3_XXS<>+784(SB)/8, $0x0000000014040414
+DATA gridIQ3_XXS<>+792(SB)/8, $0x0000000014040c0c
+DATA gridIQ3_XXS<>+800(SB)/8, $0x0000000014040c1c
+DATA gridIQ3_XXS<>+808(SB)/8, $0x0000000014041404
+DATA gridIQ3_XXS<>+816(SB)/8, $0x0000000014041414
+DATA gridIQ3_XXS<>+824(SB)/8, $0x0000000014041434
+DATA gridIQ3_XXS<>+832(SB)/8, $0x0000000014041c0c
+DATA gridIQ3_XXS<>+840(SB)/8, $0x0000000014042414
+DATA gridIQ3_XXS<>+848(SB)/8, $0x00000000140c040c
+DATA gridIQ3_XXS<>+856(SB)/8, $0x00000000140c041c
+DATA gridIQ3_XXS<>+864(SB)/8, $0x00000000140c042c
+DATA gridIQ3_XXS<>+872(SB)/8, $0x00000000140c0c04
+DATA gridIQ3_XXS<>+880(SB)/8, $0x00000000140c0c14
+DATA gridIQ3_XXS<>+888(SB)/8, $0x00000000140c140c
+DATA gridIQ3_XXS<>+896(SB)/8, $0x00000000140c1c04
+DATA gridIQ3_XXS<>+904(SB)/8, $0x00000000140c341c
+DATA gridIQ3_XXS<>+912(SB)/8, $0x00000000140c343e
+DATA gridIQ3_XXS<>+920(SB)/8, $0x00000000140c3e04
+DATA gridIQ3_XXS<>+928(SB)/8, $0x0000000014140404
+DATA gridIQ3_XXS<>+936(SB)/8, $0x0000000014140414
+DATA gridIQ3_XXS<>+944(SB)/8, $0x0000000014140c0c
+DATA gridIQ3_XXS<>+952(SB)/8, $0x0000000014140c3e
+DATA gridIQ3_XXS<>+960(SB)/8, $0x0000000014141404
+DATA gridIQ3_XXS<>+968(SB)/8, $0x0000000014141414
+DATA gridIQ3_XXS<>+976(SB)/8, $0x0000000014141c3e
+DATA gridIQ3_XXS<>+984(SB)/8, $0x0000000014142404
+DATA gridIQ3_XXS<>+992(SB)/8, $0x0000000014142c2c
+DATA gridIQ3_XXS<>+1000(SB)/8, $0x00000000141c040c
+DATA gridIQ3_XXS<>+1008(SB)/8, $0x00000000141c0c04
+DATA gridIQ3_XXS<>+1016(SB)/8, $0x00000000141c0c24
+DATA gridIQ3_XXS<>+1024(SB)/8, $0x00000000141c3e04
+DATA gridIQ3_XXS<>+1032(SB)/8, $0x00000000141c3e24
+DATA gridIQ3_XXS<>+1040(SB)/8, $0x0000000014241c2c
+DATA gridIQ3_XXS<>+1048(SB)/8, $0x0000000014242c1c
+DATA gridIQ3_XXS<>+1056(SB)/8, $0x00000000142c041c
+DATA gridIQ3_XXS<>+1064(SB)/8, $0x00000000142c143e
+DATA gridIQ3_XXS<>+1072(SB)/8, $0x00000000142c240c
+DATA gridIQ3_XXS<>+1080(SB)/8, $0x00000000142c3e24
+DATA gridIQ3_XXS<>+1088(SB)/8, $0x00000000143e040c
+DATA gridIQ3_XXS<>+1096(SB)/8, $0x00000000143e041c
+DATA gridIQ3_XXS<>+1104(SB)/8, $0x00000000143e0c34
+DATA gridIQ3_XXS<>+1112(SB)/8, $0x00000000143e242c
+DATA gridIQ3_XXS<>+1120(SB)/8, $0x000000001c04040c
+DATA gridIQ3_XXS<>+1128(SB)/8, $0x000000001c040c04
+DATA gridIQ3_XXS<>+1136(SB)/8, $0x000000001c040c14
+DATA gridIQ3_XXS<>+1144(SB)/8, $0x000000001c04140c
+DATA gridIQ3_XXS<>+1152(SB)/8, $0x000000001c04141c
+DATA gridIQ3_XXS<>+1160(SB)/8, $0x000000001c042c04
+DATA gridIQ3_XXS<>+1168(SB)/8, $0x000000001c04342c
+DATA gridIQ3_XXS<>+1176(SB)/8, $0x000000001c043e14
+DATA gridIQ3_XXS<>+1184(SB)/8, $0x000000001c0c0404
+DATA gridIQ3_XXS<>+1192(SB)/8, $0x000000001c0c0414
+DATA gridIQ3_XXS<>+1200(SB)/8, $0x000000001c0c1404
+DATA gridIQ3_XXS<>+1208(SB)/8, $0x000000001c0c1c0c
+DATA gridIQ3_XXS<>+1216(SB)/8, $0x000000001c0c2424
+DATA gridIQ3_XXS<>+1224(SB)/8, $0x000000001c0c2434
+DATA gridIQ3_XXS<>+1232(SB)/8, $0x000000001c14040c
+DATA gridIQ3_XXS<>+1240(SB)/8, $0x000000001c14041c
+DATA gridIQ3_XXS<>+1248(SB)/8, $0x000000001c140c04
+DATA gridIQ3_XXS<>+1256(SB)/8, $0x000000001c14142c
+DATA gridIQ3_XXS<>+1264(SB)/8, $0x000000001c142c14
+DATA gridIQ3_XXS<>+1272(SB)/8, $0x000000001c143e14
+DATA gridIQ3_XXS<>+1280(SB)/8, $0x000000001c1c0c0c
+DATA gridIQ3_XXS<>+1288(SB)/8, $0x000000001c1c1c1c
+DATA gridIQ3_XXS<>+1296(SB)/8, $0x000000001c241c04
+DATA gridIQ3_XXS<>+1304(SB)/8, $0x000000001c24243e
+DATA gridIQ3_XXS<>+1312(SB)/8, $0x000000001c243e14
+DATA gridIQ3_XXS<>+1320(SB)/8, $0x000000001c2c0404
+DATA gridIQ3_XXS<>+1328(SB)/8, $0x000000001c2c0434
+DATA gridIQ3_XXS<>+1336(SB)/8, $0x000000001c2c1414
+DATA gridIQ3_XXS<>+1344(SB)/8, $0x000000001c2c2c2c
+DATA gridIQ3_XXS<>+1352(SB)/8, $0x000000001c340c24
+DATA gridIQ3_XXS<>+1360(SB)/8, $0x000000001c341c34
+DATA gridIQ3_XXS<>+1368(SB)/8, $0x000000001c34341c
+DATA gridIQ3_XXS<>+1376(SB)/8, $0x000000001c3e1c1c
+DATA gridIQ3_XXS<>+1384(SB)/8, $0x000000001c3e3404
+DATA gridIQ3_XXS<>+1392(SB)/8, $0x0000000024040424
+DATA gridIQ3_XXS<>+1400(SB)/8, $0x0000000024040c3e
+DATA gridIQ3_XXS<>+1408(SB)/8, $0x0000000024041c2c
+DATA gridIQ3_XXS<>+1416(SB)/8, $0x0000000024041c3e
+DATA gridIQ3_XXS<>+1424(SB)/8, $0x0000000024042c1c
+DATA gridIQ3_XXS<>+1432(SB)/8, $0x0000000024042c3e
+DATA gridIQ3_XXS<>+1440(SB)/8, $0x00000000240c3e24
+DATA gridIQ3_XXS<>+1448(SB)/8, $0x0000000024141404
+DATA gridIQ3_XXS<>+1456(SB)/8, $0x0000000024141c3e
+DATA gridIQ3_XXS<>+1464(SB)/8, $0x0000000024142404
+DATA gridIQ3_XXS<>+1472(SB)/8, $0x0000000024143404
+DATA gridIQ3_XXS<>+1480(SB)/8, $0x0000000024143434
+DATA gridIQ3_XXS<>+1488(SB)/8, $0x00000000241c043e
+DATA gridIQ3_XXS<>+1496(SB)/8, $0x00000000241c242c
+DATA gridIQ3_XXS<>+1504(SB)/8, $0x0000000024240424
+DATA gridIQ3_XXS<>+1512(SB)/8, $0x0000000024242c0c
+DATA gridIQ3_XXS<>+1520(SB)/8, $0x0000000024243424
+DATA gridIQ3_XXS<>+1528(SB)/8, $0x00000000242c142c
+DATA gridIQ3_XXS<>+1536(SB)/8, $0x00000000242c241c
+DATA gridIQ3_XXS<>+1544(SB)/8, $0x00000000242c3e04
+DATA gridIQ3_XXS<>+1552(SB)/8, $0x00000000243e042c
+DATA gridIQ3_XXS<>+1560(SB)/8, $0x00000000243e0c04
+DATA gridIQ3_XXS<>+1568(SB)/8, $0x00000000243e0c14
+DATA gridIQ3_XXS<>+1576(SB)/8, $0x00000000243e1c04
+DATA gridIQ3_XXS<>+1584(SB)/8, $0x000000002c040c14
+DATA gridIQ3_XXS<>+1592(SB)/8, $0x000000002c04240c
+DATA gridIQ3_XXS<>+1600(SB)/8, $0x000000002c043e04
+DATA gridIQ3_XXS<>+1608(SB)/8, $0x000000002c0c0404
+DATA gridIQ3_XXS<>+1616(SB)/8, $0x000000002c0c0434
+DATA gridIQ3_XXS<>+1624(SB)/8, $0x000000002c0c1434
+DATA gridIQ3_XXS<>+1632(SB)/8, $0x000000002c0c2c2c
+DATA gridIQ3_XXS<>+1640(SB)/8, $0x000000002c140c24
+DATA gridIQ3_XXS<>+1648(SB)/8, $0x000000002c141c14
+DATA gridIQ3_XXS<>+1656(SB)/8, $0x000000002c143e14
+DATA gridIQ3_XXS<>+1664(SB)/8, $0x000000002c1c0414
+DATA gridIQ3_XXS<>+1672(SB)/8, $0x000000002c1c2c1c
+DATA gridIQ3_XXS<>+1680(SB)/8, $0x000000002c240c04
+DATA gridIQ3_XXS<>+1688(SB)/8, $0x000000002c24141c
+DATA gridIQ3_XXS<>+1696(SB)/8, $0x000000002c24143e
+DATA gridIQ3_XXS<>+1704(SB)/8, $0x000000002c243e14
+DATA gridIQ3_XXS<>+1712(SB)/8, $0x000000002c2c0414
+DATA gridIQ3_XXS<>+1720(SB)/8, $0x000000002c2c1c0c
+DATA gridIQ3_XXS<>+1728(SB)/8, $0x000000002c342c04
+DATA gridIQ3_XXS<>+1736(SB)/8, $0x000000002c3e1424
+DATA gridIQ3_XXS<>+1744(SB)/8, $0x000000002c3e2414
+DATA gridIQ3_XXS<>+1752(SB)/8, $0x0000000034041424
+DATA gridIQ3_XXS<>+1760(SB)/8, $0x0000000034042424
+DATA gridIQ3_XXS<>+1768(SB)/8, $0x0000000034042434
+DATA gridIQ3_XXS<>+1776(SB)/8, $0x0000000034043424
+DATA gridIQ3_XXS<>+1784(SB)/8, $0x00000000340c140c
+DATA gridIQ3_XXS<>+1792(SB)/8, $0x00000000340c340c
+DATA gridIQ3_XXS<>+1800(SB)/8, $0x0000000034140c3e
+DATA gridIQ3_XXS<>+1808(SB)/8, $0x0000000034143424
+DATA gridIQ3_XXS<>+1816(SB)/8, $0x00000000341c1c04
+DATA gridIQ3_XXS<>+1824(SB)/8, $0x00000000341c1c34
+DATA gridIQ3_XXS<>+1832(SB)/8, $0x0000000034242424
+DATA gridIQ3_XXS<>+1840(SB)/8, $0x00000000342c042c
+DATA gridIQ3_XXS<>+1848(SB)/8, $0x00000000342c2c14
+DATA gridIQ3_XXS<>+1856(SB)/8, $0x0000000034341c1c
+DATA gridIQ3_XXS<>+1864(SB)/8, $0x00000000343e041c
+DATA gridIQ3_XXS<>+1872(SB)/8, $0x00000000343e140c
+DATA gridIQ3_XXS<>+1880(SB)/8, $0x000000003e04041c
+DATA gridIQ3_XXS<>+1888(SB)/8, $0x000000003e04042c
+DATA gridIQ3_XXS<>+1896(SB)/8, $0x000000003e04043e
+DATA gridIQ3_XXS<>+1904(SB)/8, $0x000000003e040c04
+DATA gridIQ3_XXS<>+1912(SB)/8, $0x000000003e041c14
+DATA gridIQ3_XXS<>+1920(SB)/8, $0x000000003e042c14
+DATA gridIQ3_XXS<>+1928(SB)/8, $0x000000003e0c1434
+DATA gridIQ3_XXS<>+1936(SB)/8, $0x000000003e0c2404
+DATA gridIQ3_XXS<>+1944(SB)/8, $0x000000003e140c14
+DATA gridIQ3_XXS<>+1952(SB)/8, $0x000000003e14242c
+DATA gridIQ3_XXS<>+1960(SB)/8, $0x000000003e142c14
+DATA gridIQ3_XXS<>+1968(SB)/8, $0x000000003e1c0404
+DATA gridIQ3_XXS<>+1976(SB)/8, $0x000000003e1c0c2c
+DATA gridIQ3_XXS<>+1984(SB)/8, $0x000000003e1c1c1c
+DATA gridIQ3_XXS<>+1992(SB)/8, $0x000000003e1c3404
+DATA gridIQ3_XXS<>+2000(SB)/8, $0x000000003e24140c
+DATA gridIQ3_XXS<>+2008(SB)/8, $0x000000003e24240c
+DATA gridIQ3_XXS<>+2016(SB)/8, $0x000000003e2c0404
+DATA gridIQ3_XXS<>+2024(SB)/8, $0x000000003e2c0414
+DATA gridIQ3_XXS<>+2032(SB)/8, $0x000000003e2c1424
+DATA gridIQ3_XXS<>+2040(SB)/8, $0x000000003e341c04
+GLOBL gridIQ3_XXS<>(SB), RODATA|NOPTR, $2048
+
+// func fusedIQ3XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, MMX+
+TEXT ·fusedIQ3XXS512(SB), $0-88
+	MOVQ      scales+8(FP), AX
+	MOVQ      src+24(FP), CX
+	MOVQ      stride+32(FP), DX
+	LEAQ      (DX)(DX*2), BX
+	LEAQ      (CX)(DX*4), SI
+	LEAQ      (SI)(DX*4), DI
+	LEAQ      (DI)(DX*4), R8
+	MOVQ      blocks+40(FP), R9
+	MOVQ      ahead+48(FP), R10
+	MOVQ      x+56(FP), R11
+	MOVQ      dx+64(FP), R12
+	MOVQ      biases+80(FP), R13
+	MOVQ      acc+0(FP), R14
+	VMOVUPS   (R14), Z0
+	LEAQ      gridIQ3_XXS<>+0(SB), R14
+	KXNORW    K1, K1, K1
+	VMOVDQU32 signMasks<>+0(SB), Z1
+	VMOVDQU32 signParity<>+0(SB), Z2
+
+block:
+	VPXORD           Z3, Z3, Z3
+	VPXORD           Z4, Z4, Z4
+	VPINSRW          $0x00, (CX), X3, X3
+	VPINSRW          $0x00, (DI), X4, X4
+	VPINSRW          $0x01, (CX)(DX*1), X3, X3
+	VPINSRW          $0x01, (DI)(DX*1), X4, X4
+	VPINSRW          $0x02, (CX)(DX*2), X3, X3
+	VPINSRW          $0x02, (DI)(DX*2), X4, X4
+	VPINSRW          $0x03, (CX)(BX*1), X3, X3
+	VPINSRW          $0x03, (DI)(BX*1), X4, X4
+	VPINSRW          $0x04, (SI), X3, X3
+	VPINSRW          $0x04, (R8), X4, X4
+	VPINSRW          $0x05, (SI)(DX*1), X3, X3
+	VPINSRW          $0x05, (R8)(DX*1), X4, X4
+	VPINSRW          $0x06, (SI)(DX*2), X3, X3
+	VPINSRW          $0x06, (R8)(DX*2), X4, X4
+	VPINSRW          $0x07, (SI)(BX*1), X3, X3
+	VPINSRW          $0x07, (R8)(BX*1), X4, X4
+	VINSERTI32X4     $0x01, X4, Y3, Y3
+	VCVTPH2PS        Y3, Z5
+	VBROADCASTI32X4  66(CX), Z6
+	VINSERTI32X4     $0x01, 66(SI), Z6, Z6
+	VINSERTI32X4     $0x02, 66(DI), Z6, Z6
+	VINSERTI32X4     $0x03, 66(R8), Z6, Z6
+	VBROADCASTI32X4  66(CX)(DX*1), Z7
+	VINSERTI32X4     $0x01, 66(SI)(DX*1), Z7, Z7
+	VINSERTI32X4     $0x02, 66(DI)(DX*1), Z7, Z7
+	VINSERTI32X4     $0x03, 66(R8)(DX*1), Z7, Z7
+	VBROADCASTI32X4  66(CX)(DX*2), Z8
+	VINSERTI32X4     $0x01, 66(SI)(DX*2), Z8, Z8
+	VINSERTI32X4     $0x02, 66(DI)(DX*2), Z8, Z8
+	VINSERTI32X4     $0x03, 66(R8)(DX*2), Z8, Z8
+	VBROADCASTI32X4  66(CX)(BX*1), Z9
+	VINSERTI32X4     $0x01, 66(SI)(BX*1), Z9, Z9
+	VINSERTI32X4     $0x02, 66(DI)(BX*1), Z9, Z9
+	VINSERTI32X4     $0x03, 66(R8)(BX*1), Z9, Z9
+	VPUNPCKLDQ       Z7, Z6, Z10
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLDQ       Z9, Z8, Z7
+	VPUNPCKHDQ       Z9, Z8, Z8
+	VPUNPCKLQDQ      Z7, Z10, Z9
+	VPUNPCKHQDQ      Z7, Z10, Z7
+	VPUNPCKLQDQ      Z8, Z6, Z10
+	VPUNPCKHQDQ      Z8, Z6, Z6
+	VBROADCASTI32X4  2(CX), Z8
+	VINSERTI32X4     $0x01, 2(SI), Z8, Z8
+	VINSERTI32X4     $0x02, 2(DI), Z8, Z8
+	VINSERTI32X4     $0x03, 2(R8), Z8, Z8
+	VBROADCASTI32X4  2(CX)(DX*1), Z11
+	VINSERTI32X4     $0x01, 2(SI)(DX*1), Z11, Z11
+	VINSERTI32X4     $0x02, 2(DI)(DX*1), Z11, Z11
+	VINSERTI32X4     $0x03, 2(R8)(DX*1), Z11, Z11
+	VBROADCASTI32X4  2(CX)(DX*2), Z12
+	VINSERTI32X4     $0x01, 2(SI)(DX*2), Z12, Z12
+	VINSERTI32X4     $0x02, 2(DI)(DX*2), Z12, Z12
+	VINSERTI32X4     $0x03, 2(R8)(DX*2), Z12, Z12
+	VBROADCASTI32X4  2(CX)(BX*1), Z13
+	VINSERTI32X4     $0x01, 2(SI)(BX*1), Z13, Z13
+	VINSERTI32X4     $0x02, 2(DI)(BX*1), Z13, Z13
+	VINSERTI32X4     $0x03, 2(R8)(BX*1), Z13, Z13
+	VPUNPCKLDQ       Z11, Z8, Z14
+	VPUNPCKHDQ       Z11, Z8, Z8
+	VPUNPCKLDQ       Z13, Z12, Z11
+	VPUNPCKHDQ       Z13, Z12, Z12
+	VPUNPCKLQDQ      Z11, Z14, Z13
+	VPUNPCKHQDQ      Z11, Z14, Z11
+	VPUNPCKLQDQ      Z12, Z8, Z14
+	VPUNPCKHQDQ      Z12, Z8, Z8
+	VPSRLD           $0x1c, Z9, Z12
+	VCVTDQ2PS        Z12, Z12
+	VADDPS.BCST      dword3f000000<>+0(SB), Z12, Z12
+	VMULPS           Z5, Z12, Z12
+	VMULPS.BCST      dword3f000000<>+0(SB), Z12, Z12
+	VMOVUPS          Z12, (AX)
+	VPSRLD           $0x00, Z9, Z12
+	VPSRLD           $0x04, Z9, Z15
+	VPANDD.BCST      dword00000007<>+0(SB), Z15, Z15
+	VPXORD           Z12, Z15, Z16
+	VPERMD           Z2, Z16, Z16
+	VPORD            Z16, Z15, Z15
+	VPERMD           Z1, Z12, Z12
+	VPERMD           Z1, Z15, Z15
+	VPSRLD           $0x00, Z13, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	KMOVW            K1, K2
+	VPXORD           Z17, Z17, Z17
+	VPGATHERDD       (R14)(Z16*8), K2, Z17
+	VPXORD           Z12, Z17, Z17
+	VPSUBB           Z12, Z17, Z17
+	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
+	VPBROADCASTD     (R13), Z12
+	VPDPBUSD.BCST    (R11), Z17, Z12
+	PREFETCHT1       (R10)
+	VPSRLD           $0x08, Z13, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	KMOVW            K1, K2
+	VPXORD           Z17, Z17, Z17
+	VPGATHERDD       (R14)(Z16*8), K2, Z17
+	VPXORD           Z15, Z17, Z17
+	VPSUBB           Z15, Z17, Z17
+	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
+	VPDPBUSD.BCST    4(R11), Z17, Z12
+	VPSRLD           $0x07, Z9, Z15
+	VPSRLD           $0x0b, Z9, Z16
+	VPANDD.BCST      dword00000007<>+0(SB), Z16, Z16
+	VPXORD           Z15, Z16, Z17
+	VPERMD           Z2, Z17, Z17
+	VPORD            Z17, Z16, Z16
+	VPERMD           Z1, Z15, Z15
+	VPERMD           Z1, Z16, Z16
+	VPSRLD           $0x10, Z13, Z17
+	VPANDD.BCST      dword000000ff<>+0(SB), Z17, Z17
+	KMOVW            K1, K2
+	VPXORD           Z18, Z18, Z18
+	VPGATHERDD       (R14)(Z17*8), K2, Z18
+	VPXORD           Z15, Z18, Z18
+	VPSUBB           Z15, Z18, Z18
+	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
+	VPDPBUSD.BCST    8(R11), Z18, Z12
+	PREFETCHT1       64(R10)
+	VPSRLD           $0x18, Z13, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z15, Z15, Z15
+	VPGATHERDD       (R14)(Z13*8), K2, Z15
+	VPXORD           Z16, Z15, Z15
+	VPSUBB           Z16, Z15, Z15
+	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
+	VPDPBUSD.BCST    12(R11), Z15, Z12
+	VPSRLD           $0x0e, Z9, Z13
+	VPSRLD           $0x12, Z9, Z15
+	VPANDD.BCST      dword00000007<>+0(SB), Z15, Z15
+	VPXORD           Z13, Z15, Z16
+	VPERMD           Z2, Z16, Z16
+	VPORD            Z16, Z15, Z15
+	VPERMD           Z1, Z13, Z13
+	VPERMD           Z1, Z15, Z15
+	VPSRLD           $0x00, Z11, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	KMOVW            K1, K2
+	VPXORD           Z17, Z17, Z17
+	VPGATHERDD       (R14)(Z16*8), K2, Z17
+	VPXORD           Z13, Z17, Z17
+	VPSUBB           Z13, Z17, Z17
+	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
+	VPDPBUSD.BCST    16(R11), Z17, Z12
+	VPSRLD           $0x08, Z11, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       (R14)(Z13*8), K2, Z16
+	VPXORD           Z15, Z16, Z16
+	VPSUBB           Z15, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VPDPBUSD.BCST    20(R11), Z16, Z12
+	PREFETCHT1       128(R10)
+	VPSRLD           $0x15, Z9, Z13
+	VPSRLD           $0x19, Z9, Z9
+	VPANDD.BCST      dword00000007<>+0(SB), Z9, Z9
+	VPXORD           Z13, Z9, Z15
+	VPERMD           Z2, Z15, Z15
+	VPORD            Z15, Z9, Z9
+	VPERMD           Z1, Z13, Z13
+	VPERMD           Z1, Z9, Z9
+	VPSRLD           $0x10, Z11, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       (R14)(Z15*8), K2, Z16
+	VPXORD           Z13, Z16, Z16
+	VPSUBB           Z13, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VPDPBUSD.BCST    24(R11), Z16, Z12
+	VPSRLD           $0x18, Z11, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z11*8), K2, Z13
+	VPXORD           Z9, Z13, Z13
+	VPSUBB           Z9, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    28(R11), Z13, Z12
+	PREFETCHT1       192(R10)
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           (AX), Z12, Z9
+	VFMADD231PS.BCST (R12), Z9, Z0
+	VPSRLD           $0x1c, Z7, Z9
+	VCVTDQ2PS        Z9, Z9
+	VADDPS.BCST      dword3f000000<>+0(SB), Z9, Z9
+	VMULPS           Z5, Z9, Z9
+	VMULPS.BCST      dword3f000000<>+0(SB), Z9, Z9
+	VMOVUPS          Z9, 64(AX)
+	VPSRLD           $0x00, Z7, Z9
+	VPSRLD           $0x04, Z7, Z11
+	VPANDD.BCST      dword00000007<>+0(SB), Z11, Z11
+	VPXORD           Z9, Z11, Z12
+	VPERMD           Z2, Z12, Z12
+	VPORD            Z12, Z11, Z11
+	VPERMD           Z1, Z9, Z9
+	VPERMD           Z1, Z11, Z11
+	VPSRLD           $0x00, Z14, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z12*8), K2, Z13
+	VPXORD           Z9, Z13, Z13
+	VPSUBB           Z9, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPBROADCASTD     4(R13), Z9
+	VPDPBUSD.BCST    32(R11), Z13, Z9
+	VPSRLD           $0x08, Z14, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z12*8), K2, Z13
+	VPXORD           Z11, Z13, Z13
+	VPSUBB           Z11, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    36(R11), Z13, Z9
+	VPSRLD           $0x07, Z7, Z11
+	VPSRLD           $0x0b, Z7, Z12
+	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
+	VPXORD           Z11, Z12, Z13
+	VPERMD           Z2, Z13, Z13
+	VPORD            Z13, Z12, Z12
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z12, Z12
+	VPSRLD           $0x10, Z14, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z15, Z15, Z15
+	VPGATHERDD       (R14)(Z13*8), K2, Z15
+	VPXORD           Z11, Z15, Z15
+	VPSUBB           Z11, Z15, Z15
+	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
+	VPDPBUSD.BCST    40(R11), Z15, Z9
+	PREFETCHT1       256(R10)
+	VPSRLD           $0x18, Z14, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z11*8), K2, Z13
+	VPXORD           Z12, Z13, Z13
+	VPSUBB           Z12, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    44(R11), Z13, Z9
+	VPSRLD           $0x0e, Z7, Z11
+	VPSRLD           $0x12, Z7, Z12
+	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
+	VPXORD           Z11, Z12, Z13
+	VPERMD           Z2, Z13, Z13
+	VPORD            Z13, Z12, Z12
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z12, Z12
+	VPSRLD           $0x00, Z8, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R14)(Z13*8), K2, Z14
+	VPXORD           Z11, Z14, Z14
+	VPSUBB           Z11, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VPDPBUSD.BCST    48(R11), Z14, Z9
+	PREFETCHT1       320(R10)
+	VPSRLD           $0x08, Z8, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z11*8), K2, Z13
+	VPXORD           Z12, Z13, Z13
+	VPSUBB           Z12, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    52(R11), Z13, Z9
+	VPSRLD           $0x15, Z7, Z11
+	VPSRLD           $0x19, Z7, Z7
+	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
+	VPXORD           Z11, Z7, Z12
+	VPERMD           Z2, Z12, Z12
+	VPORD            Z12, Z7, Z7
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z7, Z7
+	VPSRLD           $0x10, Z8, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z12*8), K2, Z13
+	VPXORD           Z11, Z13, Z13
+	VPSUBB           Z11, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    56(R11), Z13, Z9
+	VPSRLD           $0x18, Z8, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z8*8), K2, Z11
+	VPXORD           Z7, Z11, Z11
+	VPSUBB           Z7, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    60(R11), Z11, Z9
+	PREFETCHT1       384(R10)
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           64(AX), Z9, Z7
+	VFMADD231PS.BCST 4(R12), Z7, Z0
+	VBROADCASTI32X4  18(CX), Z7
+	VINSERTI32X4     $0x01, 18(SI), Z7, Z7
+	VINSERTI32X4     $0x02, 18(DI), Z7, Z7
+	VINSERTI32X4     $0x03, 18(R8), Z7, Z7
+	VBROADCASTI32X4  18(CX)(DX*1), Z8
+	VINSERTI32X4     $0x01, 18(SI)(DX*1), Z8, Z8
+	VINSERTI32X4     $0x02, 18(DI)(DX*1), Z8, Z8
+	VINSERTI32X4     $0x03, 18(R8)(DX*1), Z8, Z8
+	VBROADCASTI32X4  18(CX)(DX*2), Z9
+	VINSERTI32X4     $0x01, 18(SI)(DX*2), Z9, Z9
+	VINSERTI32X4     $0x02, 18(DI)(DX*2), Z9, Z9
+	VINSERTI32X4     $0x03, 18(R8)(DX*2), Z9, Z9
+	VBROADCASTI32X4  18(CX)(BX*1), Z11
+	VINSERTI32X4     $0x01, 18(SI)(BX*1), Z11, Z11
+	VINSERTI32X4     $0x02, 18(DI)(BX*1), Z11, Z11
+	VINSERTI32X4     $0x03, 18(R8)(BX*1), Z11, Z11
+	VPUNPCKLDQ       Z8, Z7, Z12
+	VPUNPCKHDQ       Z8, Z7, Z7
+	VPUNPCKLDQ       Z11, Z9, Z8
+	VPUNPCKHDQ       Z11, Z9, Z9
+	VPUNPCKLQDQ      Z8, Z12, Z11
+	VPUNPCKHQDQ      Z8, Z12, Z8
+	VPUNPCKLQDQ      Z9, Z7, Z12
+	VPUNPCKHQDQ      Z9, Z7, Z7
+	VPSRLD           $0x1c, Z10, Z9
+	VCVTDQ2PS        Z9, Z9
+	VADDPS.BCST      dword3f000000<>+0(SB), Z9, Z9
+	VMULPS           Z5, Z9, Z9
+	VMULPS.BCST      dword3f000000<>+0(SB), Z9, Z9
+	VMOVUPS          Z9, 128(AX)
+	VPSRLD           $0x00, Z10, Z9
+	VPSRLD           $0x04, Z10, Z13
+	VPANDD.BCST      dword00000007<>+0(SB), Z13, Z13
+	VPXORD           Z9, Z13, Z14
+	VPERMD           Z2, Z14, Z14
+	VPORD            Z14, Z13, Z13
+	VPERMD           Z1, Z9, Z9
+	VPERMD           Z1, Z13, Z13
+	VPSRLD           $0x00, Z11, Z14
+	VPANDD.BCST      dword000000ff<>+0(SB), Z14, Z14
+	KMOVW            K1, K2
+	VPXORD           Z15, Z15, Z15
+	VPGATHERDD       (R14)(Z14*8), K2, Z15
+	VPXORD           Z9, Z15, Z15
+	VPSUBB           Z9, Z15, Z15
+	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
+	VPBROADCASTD     8(R13), Z9
+	VPDPBUSD.BCST    64(R11), Z15, Z9
+	VPSRLD           $0x08, Z11, Z14
+	VPANDD.BCST      dword000000ff<>+0(SB), Z14, Z14
+	KMOVW            K1, K2
+	VPXORD           Z15, Z15, Z15
+	VPGATHERDD       (R14)(Z14*8), K2, Z15
+	VPXORD           Z13, Z15, Z15
+	VPSUBB           Z13, Z15, Z15
+	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
+	VPDPBUSD.BCST    68(R11), Z15, Z9
+	PREFETCHT1       448(R10)
+	VPSRLD           $0x07, Z10, Z13
+	VPSRLD           $0x0b, Z10, Z14
+	VPANDD.BCST      dword00000007<>+0(SB), Z14, Z14
+	VPXORD           Z13, Z14, Z15
+	VPERMD           Z2, Z15, Z15
+	VPORD            Z15, Z14, Z14
+	VPERMD           Z1, Z13, Z13
+	VPERMD           Z1, Z14, Z14
+	VPSRLD           $0x10, Z11, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       (R14)(Z15*8), K2, Z16
+	VPXORD           Z13, Z16, Z16
+	VPSUBB           Z13, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VPDPBUSD.BCST    72(R11), Z16, Z9
+	VPSRLD           $0x18, Z11, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z11*8), K2, Z13
+	VPXORD           Z14, Z13, Z13
+	VPSUBB           Z14, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    76(R11), Z13, Z9
+	VPSRLD           $0x0e, Z10, Z11
+	VPSRLD           $0x12, Z10, Z13
+	VPANDD.BCST      dword00000007<>+0(SB), Z13, Z13
+	VPXORD           Z11, Z13, Z14
+	VPERMD           Z2, Z14, Z14
+	VPORD            Z14, Z13, Z13
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z13, Z13
+	VPSRLD           $0x00, Z8, Z14
+	VPANDD.BCST      dword000000ff<>+0(SB), Z14, Z14
+	KMOVW            K1, K2
+	VPXORD           Z15, Z15, Z15
+	VPGATHERDD       (R14)(Z14*8), K2, Z15
+	VPXORD           Z11, Z15, Z15
+	VPSUBB           Z11, Z15, Z15
+	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
+	VPDPBUSD.BCST    80(R11), Z15, Z9
+	PREFETCHT1       512(R10)
+	VPSRLD           $0x08, Z8, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R14)(Z11*8), K2, Z14
+	VPXORD           Z13, Z14, Z14
+	VPSUBB           Z13, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VPDPBUSD.BCST    84(R11), Z14, Z9
+	VPSRLD           $0x15, Z10, Z11
+	VPSRLD           $0x19, Z10, Z10
+	VPANDD.BCST      dword00000007<>+0(SB), Z10, Z10
+	VPXORD           Z11, Z10, Z13
+	VPERMD           Z2, Z13, Z13
+	VPORD            Z13, Z10, Z10
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z10, Z10
+	VPSRLD           $0x10, Z8, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R14)(Z13*8), K2, Z14
+	VPXORD           Z11, Z14, Z14
+	VPSUBB           Z11, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VPDPBUSD.BCST    88(R11), Z14, Z9
+	VPSRLD           $0x18, Z8, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z8*8), K2, Z11
+	VPXORD           Z10, Z11, Z11
+	VPSUBB           Z10, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    92(R11), Z11, Z9
+	PREFETCHT1       576(R10)
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           128(AX), Z9, Z8
+	VFMADD231PS.BCST 8(R12), Z8, Z0
+	VPSRLD           $0x1c, Z6, Z8
+	VCVTDQ2PS        Z8, Z8
+	VADDPS.BCST      dword3f000000<>+0(SB), Z8, Z8
+	VMULPS           Z5, Z8, Z8
+	VMULPS.BCST      dword3f000000<>+0(SB), Z8, Z8
+	VMOVUPS          Z8, 192(AX)
+	VPSRLD           $0x00, Z6, Z8
+	VPSRLD           $0x04, Z6, Z9
+	VPANDD.BCST      dword00000007<>+0(SB), Z9, Z9
+	VPXORD           Z8, Z9, Z10
+	VPERMD           Z2, Z10, Z10
+	VPORD            Z10, Z9, Z9
+	VPERMD           Z1, Z8, Z8
+	VPERMD           Z1, Z9, Z9
+	VPSRLD           $0x00, Z12, Z10
+	VPANDD.BCST      dword000000ff<>+0(SB), Z10, Z10
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z10*8), K2, Z11
+	VPXORD           Z8, Z11, Z11
+	VPSUBB           Z8, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPBROADCASTD     12(R13), Z8
+	VPDPBUSD.BCST    96(R11), Z11, Z8
+	VPSRLD           $0x08, Z12, Z10
+	VPANDD.BCST      dword000000ff<>+0(SB), Z10, Z10
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z10*8), K2, Z11
+	VPXORD           Z9, Z11, Z11
+	VPSUBB           Z9, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    100(R11), Z11, Z8
+	PREFETCHT1       640(R10)
+	VPSRLD           $0x07, Z6, Z9
+	VPSRLD           $0x0b, Z6, Z10
+	VPANDD.BCST      dword00000007<>+0(SB), Z10, Z10
+	VPXORD           Z9, Z10, Z11
+	VPERMD           Z2, Z11, Z11
+	VPORD            Z11, Z10, Z10
+	VPERMD           Z1, Z9, Z9
+	VPERMD           Z1, Z10, Z10
+	VPSRLD           $0x10, Z12, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z11*8), K2, Z13
+	VPXORD           Z9, Z13, Z13
+	VPSUBB           Z9, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    104(R11), Z13, Z8
+	VPSRLD           $0x18, Z12, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z9*8), K2, Z11
+	VPXORD           Z10, Z11, Z11
+	VPSUBB           Z10, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    108(R11), Z11, Z8
+	VPSRLD           $0x0e, Z6, Z9
+	VPSRLD           $0x12, Z6, Z10
+	VPANDD.BCST      dword00000007<>+0(SB), Z10, Z10
+	VPXORD           Z9, Z10, Z11
+	VPERMD           Z2, Z11, Z11
+	VPORD            Z11, Z10, Z10
+	VPERMD           Z1, Z9, Z9
+	VPERMD           Z1, Z10, Z10
+	VPSRLD           $0x00, Z7, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R14)(Z11*8), K2, Z12
+	VPXORD           Z9, Z12, Z12
+	VPSUBB           Z9, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VPDPBUSD.BCST    112(R11), Z12, Z8
+	PREFETCHT1       704(R10)
+	VPSRLD           $0x08, Z7, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z9*8), K2, Z11
+	VPXORD           Z10, Z11, Z11
+	VPSUBB           Z10, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    116(R11), Z11, Z8
+	VPSRLD           $0x15, Z6, Z9
+	VPSRLD           $0x19, Z6, Z6
+	VPANDD.BCST      dword00000007<>+0(SB), Z6, Z6
+	VPXORD           Z9, Z6, Z10
+	VPERMD           Z2, Z10, Z10
+	VPORD            Z10, Z6, Z6
+	VPERMD           Z1, Z9, Z9
+	VPERMD           Z1, Z6, Z6
+	VPSRLD           $0x10, Z7, Z10
+	VPANDD.BCST      dword000000ff<>+0(SB), Z10, Z10
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z10*8), K2, Z11
+	VPXORD           Z9, Z11, Z11
+	VPSUBB           Z9, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    120(R11), Z11, Z8
+	PREFETCHT1       768(R10)
+	VPSRLD           $0x18, Z7, Z7
+	VPANDD.BCST      dword000000ff<>+0(SB), Z7, Z7
+	KMOVW            K1, K2
+	VPXORD           Z9, Z9, Z9
+	VPGATHERDD       (R14)(Z7*8), K2, Z9
+	VPXORD           Z6, Z9, Z9
+	VPSUBB           Z6, Z9, Z9
+	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
+	VPDPBUSD.BCST    124(R11), Z9, Z8
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           192(AX), Z8, Z6
+	VFMADD231PS.BCST 12(R12), Z6, Z0
+	VBROADCASTI32X4  82(CX), Z6
+	VINSERTI32X4     $0x01, 82(SI), Z6, Z6
+	VINSERTI32X4     $0x02, 82(DI), Z6, Z6
+	VINSERTI32X4     $0x03, 82(R8), Z6, Z6
+	VBROADCASTI32X4  82(CX)(DX*1), Z7
+	VINSERTI32X4     $0x01, 82(SI)(DX*1), Z7, Z7
+	VINSERTI32X4     $0x02, 82(DI)(DX*1), Z7, Z7
+	VINSERTI32X4     $0x03, 82(R8)(DX*1), Z7, Z7
+	VBROADCASTI32X4  82(CX)(DX*2), Z8
+	VINSERTI32X4     $0x01, 82(SI)(DX*2), Z8, Z8
+	VINSERTI32X4     $0x02, 82(DI)(DX*2), Z8, Z8
+	VINSERTI32X4     $0x03, 82(R8)(DX*2), Z8, Z8
+	VBROADCASTI32X4  82(CX)(BX*1), Z9
+	VINSERTI32X4     $0x01, 82(SI)(BX*1), Z9, Z9
+	VINSERTI32X4     $0x02, 82(DI)(BX*1), Z9, Z9
+	VINSERTI32X4     $0x03, 82(R8)(BX*1), Z9, Z9
+	VPUNPCKLDQ       Z7, Z6, Z10
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLDQ       Z9, Z8, Z7
+	VPUNPCKHDQ       Z9, Z8, Z8
+	VPUNPCKLQDQ      Z7, Z10, Z9
+	VPUNPCKHQDQ      Z7, Z10, Z7
+	VPUNPCKLQDQ      Z8, Z6, Z10
+	VPUNPCKHQDQ      Z8, Z6, Z6
+	VBROADCASTI32X4  34(CX), Z8
+	VINSERTI32X4     $0x01, 34(SI), Z8, Z8
+	VINSERTI32X4     $0x02, 34(DI), Z8, Z8
+	VINSERTI32X4     $0x03, 34(R8), Z8, Z8
+	VBROADCASTI32X4  34(CX)(DX*1), Z11
+	VINSERTI32X4     $0x01, 34(SI)(DX*1), Z11, Z11
+	VINSERTI32X4     $0x02, 34(DI)(DX*1), Z11, Z11
+	VINSERTI32X4     $0x03, 34(R8)(DX*1), Z11, Z11
+	VBROADCASTI32X4  34(CX)(DX*2), Z12
+	VINSERTI32X4     $0x01, 34(SI)(DX*2), Z12, Z12
+	VINSERTI32X4     $0x02, 34(DI)(DX*2), Z12, Z12
+	VINSERTI32X4     $0x03, 34(R8)(DX*2), Z12, Z12
+	VBROADCASTI32X4  34(CX)(BX*1), Z13
+	VINSERTI32X4     $0x01, 34(SI)(BX*1), Z13, Z13
+	VINSERTI32X4     $0x02, 34(DI)(BX*1), Z13, Z13
+	VINSERTI32X4     $0x03, 34(R8)(BX*1), Z13, Z13
+	VPUNPCKLDQ       Z11, Z8, Z14
+	VPUNPCKHDQ       Z11, Z8, Z8
+	VPUNPCKLDQ       Z13, Z12, Z11
+	VPUNPCKHDQ       Z13, Z12, Z12
+	VPUNPCKLQDQ      Z11, Z14, Z13
+	VPUNPCKHQDQ      Z11, Z14, Z11
+	VPUNPCKLQDQ      Z12, Z8, Z14
+	VPUNPCKHQDQ      Z12, Z8, Z8
+	VPSRLD           $0x1c, Z9, Z12
+	VCVTDQ2PS        Z12, Z12
+	VADDPS.BCST      dword3f000000<>+0(SB), Z12, Z12
+	VMULPS           Z5, Z12, Z12
+	VMULPS.BCST      dword3f000000<>+0(SB), Z12, Z12
+	VMOVUPS          Z12, 256(AX)
+	VPSRLD           $0x00, Z9, Z12
+	VPSRLD           $0x04, Z9, Z15
+	VPANDD.BCST      dword00000007<>+0(SB), Z15, Z15
+	VPXORD           Z12, Z15, Z16
+	VPERMD           Z2, Z16, Z16
+	VPORD            Z16, Z15, Z15
+	VPERMD           Z1, Z12, Z12
+	VPERMD           Z1, Z15, Z15
+	VPSRLD           $0x00, Z13, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	KMOVW            K1, K2
+	VPXORD           Z17, Z17, Z17
+	VPGATHERDD       (R14)(Z16*8), K2, Z17
+	VPXORD           Z12, Z17, Z17
+	VPSUBB           Z12, Z17, Z17
+	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
+	VPBROADCASTD     16(R13), Z12
+	VPDPBUSD.BCST    128(R11), Z17, Z12
+	VPSRLD           $0x08, Z13, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	KMOVW            K1, K2
+	VPXORD           Z17, Z17, Z17
+	VPGATHERDD       (R14)(Z16*8), K2, Z17
+	VPXORD           Z15, Z17, Z17
+	VPSUBB           Z15, Z17, Z17
+	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
+	VPDPBUSD.BCST    132(R11), Z17, Z12
+	PREFETCHT1       832(R10)
+	VPSRLD           $0x07, Z9, Z15
+	VPSRLD           $0x0b, Z9, Z16
+	VPANDD.BCST      dword00000007<>+0(SB), Z16, Z16
+	VPXORD           Z15, Z16, Z17
+	VPERMD           Z2, Z17, Z17
+	VPORD            Z17, Z16, Z16
+	VPERMD           Z1, Z15, Z15
+	VPERMD           Z1, Z16, Z16
+	VPSRLD           $0x10, Z13, Z17
+	VPANDD.BCST      dword000000ff<>+0(SB), Z17, Z17
+	KMOVW            K1, K2
+	VPXORD           Z18, Z18, Z18
+	VPGATHERDD       (R14)(Z17*8), K2, Z18
+	VPXORD           Z15, Z18, Z18
+	VPSUBB           Z15, Z18, Z18
+	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
+	VPDPBUSD.BCST    136(R11), Z18, Z12
+	VPSRLD           $0x18, Z13, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z15, Z15, Z15
+	VPGATHERDD       (R14)(Z13*8), K2, Z15
+	VPXORD           Z16, Z15, Z15
+	VPSUBB           Z16, Z15, Z15
+	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
+	VPDPBUSD.BCST    140(R11), Z15, Z12
+	PREFETCHT1       896(R10)
+	VPSRLD           $0x0e, Z9, Z13
+	VPSRLD           $0x12, Z9, Z15
+	VPANDD.BCST      dword00000007<>+0(SB), Z15, Z15
+	VPXORD           Z13, Z15, Z16
+	VPERMD           Z2, Z16, Z16
+	VPORD            Z16, Z15, Z15
+	VPERMD           Z1, Z13, Z13
+	VPERMD           Z1, Z15, Z15
+	VPSRLD           $0x00, Z11, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	KMOVW            K1, K2
+	VPXORD           Z17, Z17, Z17
+	VPGATHERDD       (R14)(Z16*8), K2, Z17
+	VPXORD           Z13, Z17, Z17
+	VPSUBB           Z13, Z17, Z17
+	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
+	VPDPBUSD.BCST    144(R11), Z17, Z12
+	VPSRLD           $0x08, Z11, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       (R14)(Z13*8), K2, Z16
+	VPXORD           Z15, Z16, Z16
+	VPSUBB           Z15, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VPDPBUSD.BCST    148(R11), Z16, Z12
+	VPSRLD           $0x15, Z9, Z13
+	VPSRLD           $0x19, Z9, Z9
+	VPANDD.BCST      dword00000007<>+0(SB), Z9, Z9
+	VPXORD           Z13, Z9, Z15
+	VPERMD           Z2, Z15, Z15
+	VPORD            Z15, Z9, Z9
+	VPERMD           Z1, Z13, Z13
+	VPERMD           Z1, Z9, Z9
+	VPSRLD           $0x10, Z11, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       (R14)(Z15*8), K2, Z16
+	VPXORD           Z13, Z16, Z16
+	VPSUBB           Z13, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VPDPBUSD.BCST    152(R11), Z16, Z12
+	PREFETCHT1       960(R10)
+	VPSRLD           $0x18, Z11, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z11*8), K2, Z13
+	VPXORD           Z9, Z13, Z13
+	VPSUBB           Z9, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    156(R11), Z13, Z12
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           256(AX), Z12, Z9
+	VFMADD231PS.BCST 16(R12), Z9, Z0
+	VPSRLD           $0x1c, Z7, Z9
+	VCVTDQ2PS        Z9, Z9
+	VADDPS.BCST      dword3f000000<>+0(SB), Z9, Z9
+	VMULPS           Z5, Z9, Z9
+	VMULPS.BCST      dword3f000000<>+0(SB), Z9, Z9
+	VMOVUPS          Z9, 320(AX)
+	VPSRLD           $0x00, Z7, Z9
+	VPSRLD           $0x04, Z7, Z11
+	VPANDD.BCST      dword00000007<>+0(SB), Z11, Z11
+	VPXORD           Z9, Z11, Z12
+	VPERMD           Z2, Z12, Z12
+	VPORD            Z12, Z11, Z11
+	VPERMD           Z1, Z9, Z9
+	VPERMD           Z1, Z11, Z11
+	VPSRLD           $0x00, Z14, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z12*8), K2, Z13
+	VPXORD           Z9, Z13, Z13
+	VPSUBB           Z9, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPBROADCASTD     20(R13), Z9
+	VPDPBUSD.BCST    160(R11), Z13, Z9
+	PREFETCHT1       1024(R10)
+	VPSRLD           $0x08, Z14, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z12*8), K2, Z13
+	VPXORD           Z11, Z13, Z13
+	VPSUBB           Z11, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    164(R11), Z13, Z9
+	VPSRLD           $0x07, Z7, Z11
+	VPSRLD           $0x0b, Z7, Z12
+	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
+	VPXORD           Z11, Z12, Z13
+	VPERMD           Z2, Z13, Z13
+	VPORD            Z13, Z12, Z12
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z12, Z12
+	VPSRLD           $0x10, Z14, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z15, Z15, Z15
+	VPGATHERDD       (R14)(Z13*8), K2, Z15
+	VPXORD           Z11, Z15, Z15
+	VPSUBB           Z11, Z15, Z15
+	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
+	VPDPBUSD.BCST    168(R11), Z15, Z9
+	VPSRLD           $0x18, Z14, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z11*8), K2, Z13
+	VPXORD           Z12, Z13, Z13
+	VPSUBB           Z12, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    172(R11), Z13, Z9
+	PREFETCHT1       1088(R10)
+	VPSRLD           $0x0e, Z7, Z11
+	VPSRLD           $0x12, Z7, Z12
+	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
+	VPXORD           Z11, Z12, Z13
+	VPERMD           Z2, Z13, Z13
+	VPORD            Z13, Z12, Z12
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z12, Z12
+	VPSRLD           $0x00, Z8, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R14)(Z13*8), K2, Z14
+	VPXORD           Z11, Z14, Z14
+	VPSUBB           Z11, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VPDPBUSD.BCST    176(R11), Z14, Z9
+	VPSRLD           $0x08, Z8, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z11*8), K2, Z13
+	VPXORD           Z12, Z13, Z13
+	VPSUBB           Z12, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    180(R11), Z13, Z9
+	VPSRLD           $0x15, Z7, Z11
+	VPSRLD           $0x19, Z7, Z7
+	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
+	VPXORD           Z11, Z7, Z12
+	VPERMD           Z2, Z12, Z12
+	VPORD            Z12, Z7, Z7
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z7, Z7
+	VPSRLD           $0x10, Z8, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z12*8), K2, Z13
+	VPXORD           Z11, Z13, Z13
+	VPSUBB           Z11, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    184(R11), Z13, Z9
+	PREFETCHT1       1152(R10)
+	VPSRLD           $0x18, Z8, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z8*8), K2, Z11
+	VPXORD           Z7, Z11, Z11
+	VPSUBB           Z7, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    188(R11), Z11, Z9
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           320(AX), Z9, Z7
+	VFMADD231PS.BCST 20(R12), Z7, Z0
+	VBROADCASTI32X4  50(CX), Z7
+	VINSERTI32X4     $0x01, 50(SI), Z7, Z7
+	VINSERTI32X4     $0x02, 50(DI), Z7, Z7
+	VINSERTI32X4     $0x03, 50(R8), Z7, Z7
+	VBROADCASTI32X4  50(CX)(DX*1), Z8
+	VINSERTI32X4     $0x01, 50(SI)(DX*1), Z8, Z8
+	VINSERTI32X4     $0x02, 50(DI)(DX*1), Z8, Z8
+	VINSERTI32X4     $0x03, 50(R8)(DX*1), Z8, Z8
+	VBROADCASTI32X4  50(CX)(DX*2), Z9
+	VINSERTI32X4     $0x01, 50(SI)(DX*2), Z9, Z9
+	VINSERTI32X4     $0x02, 50(DI)(DX*2), Z9, Z9
+	VINSERTI32X4     $0x03, 50(R8)(DX*2), Z9, Z9
+	VBROADCASTI32X4  50(CX)(BX*1), Z11
+	VINSERTI32X4     $0x01, 50(SI)(BX*1), Z11, Z11
+	VINSERTI32X4     $0x02, 50(DI)(BX*1), Z11, Z11
+	VINSERTI32X4     $0x03, 50(R8)(BX*1), Z11, Z11
+	VPUNPCKLDQ       Z8, Z7, Z12
+	VPUNPCKHDQ       Z8, Z7, Z7
+	VPUNPCKLDQ       Z11, Z9, Z8
+	VPUNPCKHDQ       Z11, Z9, Z9
+	VPUNPCKLQDQ      Z8, Z12, Z11
+	VPUNPCKHQDQ      Z8, Z12, Z8
+	VPUNPCKLQDQ      Z9, Z7, Z12
+	VPUNPCKHQDQ      Z9, Z7, Z7
+	VPSRLD           $0x1c, Z10, Z9
+	VCVTDQ2PS        Z9, Z9
+	VADDPS.BCST      dword3f000000<>+0(SB), Z9, Z9
+	VMULPS           Z5, Z9, Z9
+	VMULPS.BCST      dword3f000000<>+0(SB), Z9, Z9
+	VMOVUPS          Z9, 384(AX)
+	VPSRLD           $0x00, Z10, Z9
+	VPSRLD           $0x04, Z10, Z13
+	VPANDD.BCST      dword00000007<>+0(SB), Z13, Z13
+	VPXORD           Z9, Z13, Z14
+	VPERMD           Z2, Z14, Z14
+	VPORD            Z14, Z13, Z13
+	VPERMD           Z1, Z9, Z9
+	VPERMD           Z1, Z13, Z13
+	VPSRLD           $0x00, Z11, Z14
+	VPANDD.BCST      dword000000ff<>+0(SB), Z14, Z14
+	KMOVW            K1, K2
+	VPXORD           Z15, Z15, Z15
+	VPGATHERDD       (R14)(Z14*8), K2, Z15
+	VPXORD           Z9, Z15, Z15
+	VPSUBB           Z9, Z15, Z15
+	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
+	VPBROADCASTD     24(R13), Z9
+	VPDPBUSD.BCST    192(R11), Z15, Z9
+	PREFETCHT1       1216(R10)
+	VPSRLD           $0x08, Z11, Z14
+	VPANDD.BCST      dword000000ff<>+0(SB), Z14, Z14
+	KMOVW            K1, K2
+	VPXORD           Z15, Z15, Z15
+	VPGATHERDD       (R14)(Z14*8), K2, Z15
+	VPXORD           Z13, Z15, Z15
+	VPSUBB           Z13, Z15, Z15
+	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
+	VPDPBUSD.BCST    196(R11), Z15, Z9
+	VPSRLD           $0x07, Z10, Z13
+	VPSRLD           $0x0b, Z10, Z14
+	VPANDD.BCST      dword00000007<>+0(SB), Z14, Z14
+	VPXORD           Z13, Z14, Z15
+	VPERMD           Z2, Z15, Z15
+	VPORD            Z15, Z14, Z14
+	VPERMD           Z1, Z13, Z13
+	VPERMD           Z1, Z14, Z14
+	VPSRLD           $0x10, Z11, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       (R14)(Z15*8), K2, Z16
+	VPXORD           Z13, Z16, Z16
+	VPSUBB           Z13, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VPDPBUSD.BCST    200(R11), Z16, Z9
+	VPSRLD           $0x18, Z11, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R14)(Z11*8), K2, Z13
+	VPXORD           Z14, Z13, Z13
+	VPSUBB           Z14, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    204(R11), Z13, Z9
+	PREFETCHT1       1280(R10)
+	VPSRLD           $0x0e, Z10, Z11
+	VPSRLD           $0x12, Z10, Z13
+	VPANDD.BCST      dword00000007<>+0(SB), Z13, Z13
+	VPXORD           Z11, Z13, Z14
+	VPERMD           Z2, Z14, Z14
+	VPORD            Z14, Z13, Z13
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z13, Z13
+	VPSRLD           $0x00, Z8, Z14
+	VPANDD.BCST      dword000000ff<>+0(SB), Z14, Z14
+	KMOVW            K1, K2
+	VPXORD           Z15, Z15, Z15
+	VPGATHERDD       (R14)(Z14*8), K2, Z15
+	VPXORD           Z11, Z15, Z15
+	VPSUBB           Z11, Z15, Z15
+	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
+	VPDPBUSD.BCST    208(R11), Z15, Z9
+	VPSRLD           $0x08, Z8, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R14)(Z11*8), K2, Z14
+	VPXORD           Z13, Z14, Z14
+	VPSUBB           Z13, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VPDPBUSD.BCST    212(R11), Z14, Z9
+	PREFETCHT1       1344(R10)
+	VPSRLD           $0x15, Z10, Z11
+	VPSRLD           $0x19, Z10, Z10
+	VPANDD.BCST      dword00000007<>+0(SB), Z10, Z10
+	VPXORD           Z11, Z10, Z13
+	VPERMD           Z2, Z13, Z13
+	VPORD            Z13, Z10, Z10
+	VPERMD           Z1, Z11, Z11
+	VPERMD           Z1, Z10, Z10
+	VPSRLD           $0x10, Z8, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R14)(Z13*8), K2, Z14
+	VPXORD           Z11, Z14, Z14
+	VPSUBB           Z11, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VPDPBUSD.BCST    216(R11), Z14, Z9
+	VPSRLD           $0x18, Z8, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z8*8), K2, Z11
+	VPXORD           Z10, Z11, Z11
+	VPSUBB           Z10, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    220(R11), Z11, Z9
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           384(AX), Z9, Z8
+	VFMADD231PS.BCST 24(R12), Z8, Z0
+	VPSRLD           $0x1c, Z6, Z8
+	VCVTDQ2PS        Z8, Z8
+	VADDPS.BCST      dword3f000000<>+0(SB), Z8, Z8
+	VMULPS           Z5, Z8, Z8
+	VMULPS.BCST      dword3f000000<>+0(SB), Z8, Z8
+	VMOVUPS          Z8, 448(AX)
+	VPSRLD           $0x00, Z6, Z5
+	VPSRLD           $0x04, Z6, Z8
+	VPANDD.BCST      dword00000007<>+0(SB), Z8, Z8
+	VPXORD           Z5, Z8, Z9
+	VPERMD           Z2, Z9, Z9
+	VPORD            Z9, Z8, Z8
+	VPERMD           Z1, Z5, Z5
+	VPERMD           Z1, Z8, Z8
+	VPSRLD           $0x00, Z12, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       (R14)(Z9*8), K2, Z10
+	VPXORD           Z5, Z10, Z10
+	VPSUBB           Z5, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VPBROADCASTD     28(R13), Z5
+	VPDPBUSD.BCST    224(R11), Z10, Z5
+	PREFETCHT1       1408(R10)
+	VPSRLD           $0x08, Z12, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       (R14)(Z9*8), K2, Z10
+	VPXORD           Z8, Z10, Z10
+	VPSUBB           Z8, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VPDPBUSD.BCST    228(R11), Z10, Z5
+	VPSRLD           $0x07, Z6, Z8
+	VPSRLD           $0x0b, Z6, Z9
+	VPANDD.BCST      dword00000007<>+0(SB), Z9, Z9
+	VPXORD           Z8, Z9, Z10
+	VPERMD           Z2, Z10, Z10
+	VPORD            Z10, Z9, Z9
+	VPERMD           Z1, Z8, Z8
+	VPERMD           Z1, Z9, Z9
+	VPSRLD           $0x10, Z12, Z10
+	VPANDD.BCST      dword000000ff<>+0(SB), Z10, Z10
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z10*8), K2, Z11
+	VPXORD           Z8, Z11, Z11
+	VPSUBB           Z8, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    232(R11), Z11, Z5
+	PREFETCHT1       1472(R10)
+	VPSRLD           $0x18, Z12, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       (R14)(Z8*8), K2, Z10
+	VPXORD           Z9, Z10, Z10
+	VPSUBB           Z9, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VPDPBUSD.BCST    236(R11), Z10, Z5
+	VPSRLD           $0x0e, Z6, Z8
+	VPSRLD           $0x12, Z6, Z9
+	VPANDD.BCST      dword00000007<>+0(SB), Z9, Z9
+	VPXORD           Z8, Z9, Z10
+	VPERMD           Z2, Z10, Z10
+	VPORD            Z10, Z9, Z9
+	VPERMD           Z1, Z8, Z8
+	VPERMD           Z1, Z9, Z9
+	VPSRLD           $0x00, Z7, Z10
+	VPANDD.BCST      dword000000ff<>+0(SB), Z10, Z10
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R14)(Z10*8), K2, Z11
+	VPXORD           Z8, Z11, Z11
+	VPSUBB           Z8, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    240(R11), Z11, Z5
+	VPSRLD           $0x08, Z7, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       (R14)(Z8*8), K2, Z10
+	VPXORD           Z9, Z10, Z10
+	VPSUBB           Z9, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VPDPBUSD.BCST    244(R11), Z10, Z5
+	PREFETCHT1       1536(R10)
+	VPSRLD           $0x15, Z6, Z8
+	VPSRLD           $0x19, Z6, Z6
+	VPANDD.BCST      dword00000007<>+0(SB), Z6, Z6
+	VPXORD           Z8, Z6, Z9
+	VPERMD           Z2, Z9, Z9
+	VPORD            Z9, Z6, Z6
+	VPERMD           Z1, Z8, Z8
+	VPERMD           Z1, Z6, Z6
+	VPSRLD           $0x10, Z7, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       (R14)(Z9*8), K2, Z10
+	VPXORD           Z8, Z10, Z10
+	VPSUBB           Z8, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VPDPBUSD.BCST    248(R11), Z10, Z5
+	VPSRLD           $0x18, Z7, Z7
+	VPANDD.BCST      dword000000ff<>+0(SB), Z7, Z7
+	KMOVW            K1, K2
+	VPXORD           Z8, Z8, Z8
+	VPGATHERDD       (R14)(Z7*8), K2, Z8
+	VPXORD           Z6, Z8, Z8
+	VPSUBB           Z6, Z8, Z8
+	VPXORD.BCST      dword80808080<>+0(SB), Z8, Z8
+	VPDPBUSD.BCST    252(R11), Z8, Z5
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           448(AX), Z5, Z5
+	VFMADD231PS.BCST 28(R12), Z5, Z0
+	ADDQ             $0x00000062, CX
+	ADDQ             $0x00000062, SI
+	ADDQ             $0x00000062, DI
+	ADDQ             $0x00000062, R8
+	ADDQ             $0x00000620, R10
+	ADDQ             $0x00000100, R11
+	ADDQ             $0x00000020, R12
+	ADDQ             $0x00000020, R13
+	DECQ             R9
+	JNZ              block
+	MOVQ             acc+0(FP), AX
+	VMOVUPS          Z0, (AX)
+	VZEROUPPER
+	RET
+
+// func pipedIQ3XXS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, MMX+
+TEXT ·pipedIQ3XXS512r8(SB), $8-80
+	MOVQ            buffers+8(FP), AX
+	LEAQ            5120(AX), CX
+	MOVQ            src+16(FP), DX
+	MOVQ            stride+24(FP), BX
+	LEAQ            (BX)(BX*2), SI
+	LEAQ            (DX)(BX*4), DI
+	LEAQ            (DI)(BX*4), R8
+	LEAQ            (R8)(BX*4), R9
+	MOVQ            BX, R10
+	SHLQ            $0x04, R10
+	ADDQ            DX, R10
+	MOVQ            acc+0(FP), R11
+	LEAQ            gridIQ3_XXS<>+0(SB), R15
+	KXNORW          K1, K1, K1
+	VMOVDQU32       signMasks<>+0(SB), Z0
+	VMOVDQU32       signParity<>+0(SB), Z1
+	VPXORD          Z2, Z2, Z2
+	VPXORD          Z3, Z3, Z3
+	VPINSRW         $0x00, (DX), X2, X2
+	VPINSRW         $0x00, (R8), X3, X3
+	VPINSRW         $0x01, (DX)(BX*1), X2, X2
+	VPINSRW         $0x01, (R8)(BX*1), X3, X3
+	VPINSRW         $0x02, (DX)(BX*2), X2, X2
+	VPINSRW         $0x02, (R8)(BX*2), X3, X3
+	VPINSRW         $0x03, (DX)(SI*1), X2, X2
+	VPINSRW         $0x03, (R8)(SI*1), X3, X3
+	VPINSRW         $0x04, (DI), X2, X2
+	VPINSRW         $0x04, (R9), X3, X3
+	VPINSRW         $0x05, (DI)(BX*1), X2, X2
+	VPINSRW         $0x05, (R9)(BX*1), X3, X3
+	VPINSRW         $0x06, (DI)(BX*2), X2, X2
+	VPINSRW         $0x06, (R9)(BX*2), X3, X3
+	VPINSRW         $0x07, (DI)(SI*1), X2, X2
+	VPINSRW         $0x07, (R9)(SI*1), X3, X3
+	VINSERTI32X4    $0x01, X3, Y2, Y2
+	VCVTPH2PS       Y2, Z2
+	VBROADCASTI32X4 66(DX), Z3
+	VINSERTI32X4    $0x01, 66(DI), Z3, Z3
+	VINSERTI32X4    $0x02, 66(R8), Z3, Z3
+	VINSERTI32X4    $0x03, 66(R9), Z3, Z3
+	VBROADCASTI32X4 66(DX)(BX*1), Z6
+	VINSERTI32X4    $0x01, 66(DI)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x02, 66(R8)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x03, 66(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4 66(DX)(BX*2), Z7
+	VINSERTI32X4    $0x01, 66(DI)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x02, 66(R8)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x03, 66(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4 66(DX)(SI*1), Z8
+	VINSERTI32X4    $0x01, 66(DI)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 66(R8)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 66(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ      Z6, Z3, Z9
+	VPUNPCKHDQ      Z6, Z3, Z3
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLQDQ     Z6, Z9, Z8
+	VPUNPCKHQDQ     Z6, Z9, Z6
+	VPUNPCKLQDQ     Z7, Z3, Z9
+	VPUNPCKHQDQ     Z7, Z3, Z3
+	VBROADCASTI32X4 2(DX), Z7
+	VINSERTI32X4    $0x01, 2(DI), Z7, Z7
+	VINSERTI32X4    $0x02, 2(R8), Z7, Z7
+	VINSERTI32X4    $0x03, 2(R9), Z7, Z7
+	VBROADCASTI32X4 2(DX)(BX*1), Z10
+	VINSERTI32X4    $0x01, 2(DI)(BX*1), Z10, Z10
+	VINSERTI32X4    $0x02, 2(R8)(BX*1), Z10, Z10
+	VINSERTI32X4    $0x03, 2(R9)(BX*1), Z10, Z10
+	VBROADCASTI32X4 2(DX)(BX*2), Z11
+	VINSERTI32X4    $0x01, 2(DI)(BX*2), Z11, Z11
+	VINSERTI32X4    $0x02, 2(R8)(BX*2), Z11, Z11
+	VINSERTI32X4    $0x03, 2(R9)(BX*2), Z11, Z11
+	VBROADCASTI32X4 2(DX)(SI*1), Z12
+	VINSERTI32X4    $0x01, 2(DI)(SI*1), Z12, Z12
+	VINSERTI32X4    $0x02, 2(R8)(SI*1), Z12, Z12
+	VINSERTI32X4    $0x03, 2(R9)(SI*1), Z12, Z12
+	VPUNPCKLDQ      Z10, Z7, Z13
+	VPUNPCKHDQ      Z10, Z7, Z7
+	VPUNPCKLDQ      Z12, Z11, Z10
+	VPUNPCKHDQ      Z12, Z11, Z11
+	VPUNPCKLQDQ     Z10, Z13, Z12
+	VPUNPCKHQDQ     Z10, Z13, Z10
+	VPUNPCKLQDQ     Z11, Z7, Z13
+	VPUNPCKHQDQ     Z11, Z7, Z7
+	VPSRLD          $0x1c, Z8, Z11
+	VCVTDQ2PS       Z11, Z11
+	VADDPS.BCST     dword3f000000<>+0(SB), Z11, Z11
+	VMULPS          Z2, Z11, Z11
+	VMULPS.BCST     dword3f000000<>+0(SB), Z11, Z11
+	VMOVUPS         Z11, 4096(AX)
+	VPSRLD          $0x00, Z8, Z11
+	VPSRLD          $0x04, Z8, Z14
+	VPANDD.BCST     dword00000007<>+0(SB), Z14, Z14
+	VPXORD          Z11, Z14, Z15
+	VPERMD          Z1, Z15, Z15
+	VPORD           Z15, Z14, Z14
+	VPERMD          Z0, Z11, Z11
+	VPERMD          Z0, Z14, Z14
+	VPSRLD          $0x00, Z12, Z15
+	VPANDD.BCST     dword000000ff<>+0(SB), Z15, Z15
+	KMOVW           K1, K2
+	VPXORD          Z16, Z16, Z16
+	VPGATHERDD      (R15)(Z15*8), K2, Z16
+	VPXORD          Z11, Z16, Z16
+	VPSUBB          Z11, Z16, Z16
+	VPXORD.BCST     dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32       Z16, (AX)
+	PREFETCHT0      (R10)
+	VPSRLD          $0x08, Z12, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z15, Z15, Z15
+	VPGATHERDD      (R15)(Z11*8), K2, Z15
+	VPXORD          Z14, Z15, Z15
+	VPSUBB          Z14, Z15, Z15
+	VPXORD.BCST     dword80808080<>+0(SB), Z15, Z15
+	VMOVDQU32       Z15, 64(AX)
+	VPSRLD          $0x07, Z8, Z11
+	VPSRLD          $0x0b, Z8, Z14
+	VPANDD.BCST     dword00000007<>+0(SB), Z14, Z14
+	VPXORD          Z11, Z14, Z15
+	VPERMD          Z1, Z15, Z15
+	VPORD           Z15, Z14, Z14
+	VPERMD          Z0, Z11, Z11
+	VPERMD          Z0, Z14, Z14
+	VPSRLD          $0x10, Z12, Z15
+	VPANDD.BCST     dword000000ff<>+0(SB), Z15, Z15
+	KMOVW           K1, K2
+	VPXORD          Z16, Z16, Z16
+	VPGATHERDD      (R15)(Z15*8), K2, Z16
+	VPXORD          Z11, Z16, Z16
+	VPSUBB          Z11, Z16, Z16
+	VPXORD.BCST     dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32       Z16, 128(AX)
+	PREFETCHT0      64(R10)
+	VPSRLD          $0x18, Z12, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z14, Z12, Z12
+	VPSUBB          Z14, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 192(AX)
+	VPSRLD          $0x0e, Z8, Z11
+	VPSRLD          $0x12, Z8, Z12
+	VPANDD.BCST     dword00000007<>+0(SB), Z12, Z12
+	VPXORD          Z11, Z12, Z14
+	VPERMD          Z1, Z14, Z14
+	VPORD           Z14, Z12, Z12
+	VPERMD          Z0, Z11, Z11
+	VPERMD          Z0, Z12, Z12
+	VPSRLD          $0x00, Z10, Z14
+	VPANDD.BCST     dword000000ff<>+0(SB), Z14, Z14
+	KMOVW           K1, K2
+	VPXORD          Z15, Z15, Z15
+	VPGATHERDD      (R15)(Z14*8), K2, Z15
+	VPXORD          Z11, Z15, Z15
+	VPSUBB          Z11, Z15, Z15
+	VPXORD.BCST     dword80808080<>+0(SB), Z15, Z15
+	VMOVDQU32       Z15, 256(AX)
+	VPSRLD          $0x08, Z10, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z14, Z14, Z14
+	VPGATHERDD      (R15)(Z11*8), K2, Z14
+	VPXORD          Z12, Z14, Z14
+	VPSUBB          Z12, Z14, Z14
+	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32       Z14, 320(AX)
+	PREFETCHT0      128(R10)
+	VPSRLD          $0x15, Z8, Z11
+	VPSRLD          $0x19, Z8, Z8
+	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
+	VPXORD          Z11, Z8, Z12
+	VPERMD          Z1, Z12, Z12
+	VPORD           Z12, Z8, Z8
+	VPERMD          Z0, Z11, Z11
+	VPERMD          Z0, Z8, Z8
+	VPSRLD          $0x10, Z10, Z12
+	VPANDD.BCST     dword000000ff<>+0(SB), Z12, Z12
+	KMOVW           K1, K2
+	VPXORD          Z14, Z14, Z14
+	VPGATHERDD      (R15)(Z12*8), K2, Z14
+	VPXORD          Z11, Z14, Z14
+	VPSUBB          Z11, Z14, Z14
+	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32       Z14, 384(AX)
+	VPSRLD          $0x18, Z10, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R15)(Z10*8), K2, Z11
+	VPXORD          Z8, Z11, Z11
+	VPSUBB          Z8, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 448(AX)
+	PREFETCHT0      192(R10)
+	VPSRLD          $0x1c, Z6, Z8
+	VCVTDQ2PS       Z8, Z8
+	VADDPS.BCST     dword3f000000<>+0(SB), Z8, Z8
+	VMULPS          Z2, Z8, Z8
+	VMULPS.BCST     dword3f000000<>+0(SB), Z8, Z8
+	VMOVUPS         Z8, 4160(AX)
+	VPSRLD          $0x00, Z6, Z8
+	VPSRLD          $0x04, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z8, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z13, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z8, Z12, Z12
+	VPSUBB          Z8, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 512(AX)
+	VPSRLD          $0x08, Z13, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R15)(Z8*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 576(AX)
+	VPSRLD          $0x07, Z6, Z8
+	VPSRLD          $0x0b, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z8, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x10, Z13, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z8, Z12, Z12
+	VPSUBB          Z8, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 640(AX)
+	PREFETCHT0      256(R10)
+	VPSRLD          $0x18, Z13, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R15)(Z8*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 704(AX)
+	VPSRLD          $0x0e, Z6, Z8
+	VPSRLD          $0x12, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z8, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z7, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z8, Z12, Z12
+	VPSUBB          Z8, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 768(AX)
+	PREFETCHT0      320(R10)
+	VPSRLD          $0x08, Z7, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R15)(Z8*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 832(AX)
+	VPSRLD          $0x15, Z6, Z8
+	VPSRLD          $0x19, Z6, Z6
+	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
+	VPXORD          Z8, Z6, Z10
+	VPERMD          Z1, Z10, Z10
+	VPORD           Z10, Z6, Z6
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z6, Z6
+	VPSRLD          $0x10, Z7, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R15)(Z10*8), K2, Z11
+	VPXORD          Z8, Z11, Z11
+	VPSUBB          Z8, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 896(AX)
+	VPSRLD          $0x18, Z7, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R15)(Z7*8), K2, Z8
+	VPXORD          Z6, Z8, Z8
+	VPSUBB          Z6, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 960(AX)
+	PREFETCHT0      384(R10)
+	VBROADCASTI32X4 18(DX), Z6
+	VINSERTI32X4    $0x01, 18(DI), Z6, Z6
+	VINSERTI32X4    $0x02, 18(R8), Z6, Z6
+	VINSERTI32X4    $0x03, 18(R9), Z6, Z6
+	VBROADCASTI32X4 18(DX)(BX*1), Z7
+	VINSERTI32X4    $0x01, 18(DI)(BX*1), Z7, Z7
+	VINSERTI32X4    $0x02, 18(R8)(BX*1), Z7, Z7
+	VINSERTI32X4    $0x03, 18(R9)(BX*1), Z7, Z7
+	VBROADCASTI32X4 18(DX)(BX*2), Z8
+	VINSERTI32X4    $0x01, 18(DI)(BX*2), Z8, Z8
+	VINSERTI32X4    $0x02, 18(R8)(BX*2), Z8, Z8
+	VINSERTI32X4    $0x03, 18(R9)(BX*2), Z8, Z8
+	VBROADCASTI32X4 18(DX)(SI*1), Z10
+	VINSERTI32X4    $0x01, 18(DI)(SI*1), Z10, Z10
+	VINSERTI32X4    $0x02, 18(R8)(SI*1), Z10, Z10
+	VINSERTI32X4    $0x03, 18(R9)(SI*1), Z10, Z10
+	VPUNPCKLDQ      Z7, Z6, Z11
+	VPUNPCKHDQ      Z7, Z6, Z6
+	VPUNPCKLDQ      Z10, Z8, Z7
+	VPUNPCKHDQ      Z10, Z8, Z8
+	VPUNPCKLQDQ     Z7, Z11, Z10
+	VPUNPCKHQDQ     Z7, Z11, Z7
+	VPUNPCKLQDQ     Z8, Z6, Z11
+	VPUNPCKHQDQ     Z8, Z6, Z6
+	VPSRLD          $0x1c, Z9, Z8
+	VCVTDQ2PS       Z8, Z8
+	VADDPS.BCST     dword3f000000<>+0(SB), Z8, Z8
+	VMULPS          Z2, Z8, Z8
+	VMULPS.BCST     dword3f000000<>+0(SB), Z8, Z8
+	VMOVUPS         Z8, 4224(AX)
+	VPSRLD          $0x00, Z9, Z8
+	VPSRLD          $0x04, Z9, Z12
+	VPANDD.BCST     dword00000007<>+0(SB), Z12, Z12
+	VPXORD          Z8, Z12, Z13
+	VPERMD          Z1, Z13, Z13
+	VPORD           Z13, Z12, Z12
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z12, Z12
+	VPSRLD          $0x00, Z10, Z13
+	VPANDD.BCST     dword000000ff<>+0(SB), Z13, Z13
+	KMOVW           K1, K2
+	VPXORD          Z14, Z14, Z14
+	VPGATHERDD      (R15)(Z13*8), K2, Z14
+	VPXORD          Z8, Z14, Z14
+	VPSUBB          Z8, Z14, Z14
+	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32       Z14, 1024(AX)
+	VPSRLD          $0x08, Z10, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z13, Z13, Z13
+	VPGATHERDD      (R15)(Z8*8), K2, Z13
+	VPXORD          Z12, Z13, Z13
+	VPSUBB          Z12, Z13, Z13
+	VPXORD.BCST     dword80808080<>+0(SB), Z13, Z13
+	VMOVDQU32       Z13, 1088(AX)
+	PREFETCHT0      448(R10)
+	VPSRLD          $0x07, Z9, Z8
+	VPSRLD          $0x0b, Z9, Z12
+	VPANDD.BCST     dword00000007<>+0(SB), Z12, Z12
+	VPXORD          Z8, Z12, Z13
+	VPERMD          Z1, Z13, Z13
+	VPORD           Z13, Z12, Z12
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z12, Z12
+	VPSRLD          $0x10, Z10, Z13
+	VPANDD.BCST     dword000000ff<>+0(SB), Z13, Z13
+	KMOVW           K1, K2
+	VPXORD          Z14, Z14, Z14
+	VPGATHERDD      (R15)(Z13*8), K2, Z14
+	VPXORD          Z8, Z14, Z14
+	VPSUBB          Z8, Z14, Z14
+	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32       Z14, 1152(AX)
+	VPSRLD          $0x18, Z10, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R15)(Z8*8), K2, Z10
+	VPXORD          Z12, Z10, Z10
+	VPSUBB          Z12, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 1216(AX)
+	VPSRLD          $0x0e, Z9, Z8
+	VPSRLD          $0x12, Z9, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z8, Z10, Z12
+	VPERMD          Z1, Z12, Z12
+	VPORD           Z12, Z10, Z10
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z7, Z12
+	VPANDD.BCST     dword000000ff<>+0(SB), Z12, Z12
+	KMOVW           K1, K2
+	VPXORD          Z13, Z13, Z13
+	VPGATHERDD      (R15)(Z12*8), K2, Z13
+	VPXORD          Z8, Z13, Z13
+	VPSUBB          Z8, Z13, Z13
+	VPXORD.BCST     dword80808080<>+0(SB), Z13, Z13
+	VMOVDQU32       Z13, 1280(AX)
+	PREFETCHT0      512(R10)
+	VPSRLD          $0x08, Z7, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z8*8), K2, Z12
+	VPXORD          Z10, Z12, Z12
+	VPSUBB          Z10, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 1344(AX)
+	VPSRLD          $0x15, Z9, Z8
+	VPSRLD          $0x19, Z9, Z9
+	VPANDD.BCST     dword00000007<>+0(SB), Z9, Z9
+	VPXORD          Z8, Z9, Z10
+	VPERMD          Z1, Z10, Z10
+	VPORD           Z10, Z9, Z9
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z9, Z9
+	VPSRLD          $0x10, Z7, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z10*8), K2, Z12
+	VPXORD          Z8, Z12, Z12
+	VPSUBB          Z8, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 1408(AX)
+	VPSRLD          $0x18, Z7, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R15)(Z7*8), K2, Z8
+	VPXORD          Z9, Z8, Z8
+	VPSUBB          Z9, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 1472(AX)
+	PREFETCHT0      576(R10)
+	VPSRLD          $0x1c, Z3, Z7
+	VCVTDQ2PS       Z7, Z7
+	VADDPS.BCST     dword3f000000<>+0(SB), Z7, Z7
+	VMULPS          Z2, Z7, Z7
+	VMULPS.BCST     dword3f000000<>+0(SB), Z7, Z7
+	VMOVUPS         Z7, 4288(AX)
+	VPSRLD          $0x00, Z3, Z7
+	VPSRLD          $0x04, Z3, Z8
+	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
+	VPXORD          Z7, Z8, Z9
+	VPERMD          Z1, Z9, Z9
+	VPORD           Z9, Z8, Z8
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z8, Z8
+	VPSRLD          $0x00, Z11, Z9
+	VPANDD.BCST     dword000000ff<>+0(SB), Z9, Z9
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R15)(Z9*8), K2, Z10
+	VPXORD          Z7, Z10, Z10
+	VPSUBB          Z7, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 1536(AX)
+	VPSRLD          $0x08, Z11, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z9, Z9, Z9
+	VPGATHERDD      (R15)(Z7*8), K2, Z9
+	VPXORD          Z8, Z9, Z9
+	VPSUBB          Z8, Z9, Z9
+	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 1600(AX)
+	PREFETCHT0      640(R10)
+	VPSRLD          $0x07, Z3, Z7
+	VPSRLD          $0x0b, Z3, Z8
+	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
+	VPXORD          Z7, Z8, Z9
+	VPERMD          Z1, Z9, Z9
+	VPORD           Z9, Z8, Z8
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z8, Z8
+	VPSRLD          $0x10, Z11, Z9
+	VPANDD.BCST     dword000000ff<>+0(SB), Z9, Z9
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R15)(Z9*8), K2, Z10
+	VPXORD          Z7, Z10, Z10
+	VPSUBB          Z7, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 1664(AX)
+	VPSRLD          $0x18, Z11, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z9, Z9, Z9
+	VPGATHERDD      (R15)(Z7*8), K2, Z9
+	VPXORD          Z8, Z9, Z9
+	VPSUBB          Z8, Z9, Z9
+	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 1728(AX)
+	VPSRLD          $0x0e, Z3, Z7
+	VPSRLD          $0x12, Z3, Z8
+	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
+	VPXORD          Z7, Z8, Z9
+	VPERMD          Z1, Z9, Z9
+	VPORD           Z9, Z8, Z8
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z8, Z8
+	VPSRLD          $0x00, Z6, Z9
+	VPANDD.BCST     dword000000ff<>+0(SB), Z9, Z9
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R15)(Z9*8), K2, Z10
+	VPXORD          Z7, Z10, Z10
+	VPSUBB          Z7, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 1792(AX)
+	PREFETCHT0      704(R10)
+	VPSRLD          $0x08, Z6, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z9, Z9, Z9
+	VPGATHERDD      (R15)(Z7*8), K2, Z9
+	VPXORD          Z8, Z9, Z9
+	VPSUBB          Z8, Z9, Z9
+	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 1856(AX)
+	VPSRLD          $0x15, Z3, Z7
+	VPSRLD          $0x19, Z3, Z3
+	VPANDD.BCST     dword00000007<>+0(SB), Z3, Z3
+	VPXORD          Z7, Z3, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z3, Z3
+	VPERMD          Z0, Z7, Z7
+	VPERMD          Z0, Z3, Z3
+	VPSRLD          $0x10, Z6, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z9, Z9, Z9
+	VPGATHERDD      (R15)(Z8*8), K2, Z9
+	VPXORD          Z7, Z9, Z9
+	VPSUBB          Z7, Z9, Z9
+	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 1920(AX)
+	PREFETCHT0      768(R10)
+	VPSRLD          $0x18, Z6, Z6
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
+	KMOVW           K1, K2
+	VPXORD          Z7, Z7, Z7
+	VPGATHERDD      (R15)(Z6*8), K2, Z7
+	VPXORD          Z3, Z7, Z7
+	VPSUBB          Z3, Z7, Z7
+	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 1984(AX)
+	VBROADCASTI32X4 82(DX), Z3
+	VINSERTI32X4    $0x01, 82(DI), Z3, Z3
+	VINSERTI32X4    $0x02, 82(R8), Z3, Z3
+	VINSERTI32X4    $0x03, 82(R9), Z3, Z3
+	VBROADCASTI32X4 82(DX)(BX*1), Z6
+	VINSERTI32X4    $0x01, 82(DI)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x02, 82(R8)(BX*1), Z6, Z6
+	VINSERTI32X4    $0x03, 82(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4 82(DX)(BX*2), Z7
+	VINSERTI32X4    $0x01, 82(DI)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x02, 82(R8)(BX*2), Z7, Z7
+	VINSERTI32X4    $0x03, 82(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4 82(DX)(SI*1), Z8
+	VINSERTI32X4    $0x01, 82(DI)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 82(R8)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 82(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ      Z6, Z3, Z9
+	VPUNPCKHDQ      Z6, Z3, Z3
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLQDQ     Z6, Z9, Z8
+	VPUNPCKHQDQ     Z6, Z9, Z6
+	VPUNPCKLQDQ     Z7, Z3, Z9
+	VPUNPCKHQDQ     Z7, Z3, Z3
+	VBROADCASTI32X4 34(DX), Z7
+	VINSERTI32X4    $0x01, 34(DI), Z7, Z7
+	VINSERTI32X4    $0x02, 34(R8), Z7, Z7
+	VINSERTI32X4    $0x03, 34(R9), Z7, Z7
+	VBROADCASTI32X4 34(DX)(BX*1), Z10
+	VINSERTI32X4    $0x01, 34(DI)(BX*1), Z10, Z10
+	VINSERTI32X4    $0x02, 34(R8)(BX*1), Z10, Z10
+	VINSERTI32X4    $0x03, 34(R9)(BX*1), Z10, Z10
+	VBROADCASTI32X4 34(DX)(BX*2), Z11
+	VINSERTI32X4    $0x01, 34(DI)(BX*2), Z11, Z11
+	VINSERTI32X4    $0x02, 34(R8)(BX*2), Z11, Z11
+	VINSERTI32X4    $0x03, 34(R9)(BX*2), Z11, Z11
+	VBROADCASTI32X4 34(DX)(SI*1), Z12
+	VINSERTI32X4    $0x01, 34(DI)(SI*1), Z12, Z12
+	VINSERTI32X4    $0x02, 34(R8)(SI*1), Z12, Z12
+	VINSERTI32X4    $0x03, 34(R9)(SI*1), Z12, Z12
+	VPUNPCKLDQ      Z10, Z7, Z13
+	VPUNPCKHDQ      Z10, Z7, Z7
+	VPUNPCKLDQ      Z12, Z11, Z10
+	VPUNPCKHDQ      Z12, Z11, Z11
+	VPUNPCKLQDQ     Z10, Z13, Z12
+	VPUNPCKHQDQ     Z10, Z13, Z10
+	VPUNPCKLQDQ     Z11, Z7, Z13
+	VPUNPCKHQDQ     Z11, Z7, Z7
+	VPSRLD          $0x1c, Z8, Z11
+	VCVTDQ2PS       Z11, Z11
+	VADDPS.BCST     dword3f000000<>+0(SB), Z11, Z11
+	VMULPS          Z2, Z11, Z11
+	VMULPS.BCST     dword3f000000<>+0(SB), Z11, Z11
+	VMOVUPS         Z11, 4352(AX)
+	VPSRLD          $0x00, Z8, Z11
+	VPSRLD          $0x04, Z8, Z14
+	VPANDD.BCST     dword00000007<>+0(SB), Z14, Z14
+	VPXORD          Z11, Z14, Z15
+	VPERMD          Z1, Z15, Z15
+	VPORD           Z15, Z14, Z14
+	VPERMD          Z0, Z11, Z11
+	VPERMD          Z0, Z14, Z14
+	VPSRLD          $0x00, Z12, Z15
+	VPANDD.BCST     dword000000ff<>+0(SB), Z15, Z15
+	KMOVW           K1, K2
+	VPXORD          Z16, Z16, Z16
+	VPGATHERDD      (R15)(Z15*8), K2, Z16
+	VPXORD          Z11, Z16, Z16
+	VPSUBB          Z11, Z16, Z16
+	VPXORD.BCST     dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32       Z16, 2048(AX)
+	VPSRLD          $0x08, Z12, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z15, Z15, Z15
+	VPGATHERDD      (R15)(Z11*8), K2, Z15
+	VPXORD          Z14, Z15, Z15
+	VPSUBB          Z14, Z15, Z15
+	VPXORD.BCST     dword80808080<>+0(SB), Z15, Z15
+	VMOVDQU32       Z15, 2112(AX)
+	PREFETCHT0      832(R10)
+	VPSRLD          $0x07, Z8, Z11
+	VPSRLD          $0x0b, Z8, Z14
+	VPANDD.BCST     dword00000007<>+0(SB), Z14, Z14
+	VPXORD          Z11, Z14, Z15
+	VPERMD          Z1, Z15, Z15
+	VPORD           Z15, Z14, Z14
+	VPERMD          Z0, Z11, Z11
+	VPERMD          Z0, Z14, Z14
+	VPSRLD          $0x10, Z12, Z15
+	VPANDD.BCST     dword000000ff<>+0(SB), Z15, Z15
+	KMOVW           K1, K2
+	VPXORD          Z16, Z16, Z16
+	VPGATHERDD      (R15)(Z15*8), K2, Z16
+	VPXORD          Z11, Z16, Z16
+	VPSUBB          Z11, Z16, Z16
+	VPXORD.BCST     dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32       Z16, 2176(AX)
+	VPSRLD          $0x18, Z12, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z14, Z12, Z12
+	VPSUBB          Z14, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 2240(AX)
+	PREFETCHT0      896(R10)
+	VPSRLD          $0x0e, Z8, Z11
+	VPSRLD          $0x12, Z8, Z12
+	VPANDD.BCST     dword00000007<>+0(SB), Z12, Z12
+	VPXORD          Z11, Z12, Z14
+	VPERMD          Z1, Z14, Z14
+	VPORD           Z14, Z12, Z12
+	VPERMD          Z0, Z11, Z11
+	VPERMD          Z0, Z12, Z12
+	VPSRLD          $0x00, Z10, Z14
+	VPANDD.BCST     dword000000ff<>+0(SB), Z14, Z14
+	KMOVW           K1, K2
+	VPXORD          Z15, Z15, Z15
+	VPGATHERDD      (R15)(Z14*8), K2, Z15
+	VPXORD          Z11, Z15, Z15
+	VPSUBB          Z11, Z15, Z15
+	VPXORD.BCST     dword80808080<>+0(SB), Z15, Z15
+	VMOVDQU32       Z15, 2304(AX)
+	VPSRLD          $0x08, Z10, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z14, Z14, Z14
+	VPGATHERDD      (R15)(Z11*8), K2, Z14
+	VPXORD          Z12, Z14, Z14
+	VPSUBB          Z12, Z14, Z14
+	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32       Z14, 2368(AX)
+	VPSRLD          $0x15, Z8, Z11
+	VPSRLD          $0x19, Z8, Z8
+	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
+	VPXORD          Z11, Z8, Z12
+	VPERMD          Z1, Z12, Z12
+	VPORD           Z12, Z8, Z8
+	VPERMD          Z0, Z11, Z11
+	VPERMD          Z0, Z8, Z8
+	VPSRLD          $0x10, Z10, Z12
+	VPANDD.BCST     dword000000ff<>+0(SB), Z12, Z12
+	KMOVW           K1, K2
+	VPXORD          Z14, Z14, Z14
+	VPGATHERDD      (R15)(Z12*8), K2, Z14
+	VPXORD          Z11, Z14, Z14
+	VPSUBB          Z11, Z14, Z14
+	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32       Z14, 2432(AX)
+	PREFETCHT0      960(R10)
+	VPSRLD          $0x18, Z10, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R15)(Z10*8), K2, Z11
+	VPXORD          Z8, Z11, Z11
+	VPSUBB          Z8, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2496(AX)
+	VPSRLD          $0x1c, Z6, Z8
+	VCVTDQ2PS       Z8, Z8
+	VADDPS.BCST     dword3f000000<>+0(SB), Z8, Z8
+	VMULPS          Z2, Z8, Z8
+	VMULPS.BCST     dword3f000000<>+0(SB), Z8, Z8
+	VMOVUPS         Z8, 4416(AX)
+	VPSRLD          $0x00, Z6, Z8
+	VPSRLD          $0x04, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z8, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z13, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z8, Z12, Z12
+	VPSUBB          Z8, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 2560(AX)
+	PREFETCHT0      1024(R10)
+	VPSRLD          $0x08, Z13, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R15)(Z8*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2624(AX)
+	VPSRLD          $0x07, Z6, Z8
+	VPSRLD          $0x0b, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z8, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x10, Z13, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z8, Z12, Z12
+	VPSUBB          Z8, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 2688(AX)
+	VPSRLD          $0x18, Z13, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R15)(Z8*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2752(AX)
+	PREFETCHT0      1088(R10)
+	VPSRLD          $0x0e, Z6, Z8
+	VPSRLD          $0x12, Z6, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z8, Z10, Z11
+	VPERMD          Z1, Z11, Z11
+	VPORD           Z11, Z10, Z10
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z7, Z11
+	VPANDD.BCST     dword000000ff<>+0(SB), Z11, Z11
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z11*8), K2, Z12
+	VPXORD          Z8, Z12, Z12
+	VPSUBB          Z8, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 2816(AX)
+	VPSRLD          $0x08, Z7, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R15)(Z8*8), K2, Z11
+	VPXORD          Z10, Z11, Z11
+	VPSUBB          Z10, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2880(AX)
+	VPSRLD          $0x15, Z6, Z8
+	VPSRLD          $0x19, Z6, Z6
+	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
+	VPXORD          Z8, Z6, Z10
+	VPERMD          Z1, Z10, Z10
+	VPORD           Z10, Z6, Z6
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z6, Z6
+	VPSRLD          $0x10, Z7, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z11, Z11, Z11
+	VPGATHERDD      (R15)(Z10*8), K2, Z11
+	VPXORD          Z8, Z11, Z11
+	VPSUBB          Z8, Z11, Z11
+	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2944(AX)
+	PREFETCHT0      1152(R10)
+	VPSRLD          $0x18, Z7, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R15)(Z7*8), K2, Z8
+	VPXORD          Z6, Z8, Z8
+	VPSUBB          Z6, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3008(AX)
+	VBROADCASTI32X4 50(DX), Z6
+	VINSERTI32X4    $0x01, 50(DI), Z6, Z6
+	VINSERTI32X4    $0x02, 50(R8), Z6, Z6
+	VINSERTI32X4    $0x03, 50(R9), Z6, Z6
+	VBROADCASTI32X4 50(DX)(BX*1), Z7
+	VINSERTI32X4    $0x01, 50(DI)(BX*1), Z7, Z7
+	VINSERTI32X4    $0x02, 50(R8)(BX*1), Z7, Z7
+	VINSERTI32X4    $0x03, 50(R9)(BX*1), Z7, Z7
+	VBROADCASTI32X4 50(DX)(BX*2), Z8
+	VINSERTI32X4    $0x01, 50(DI)(BX*2), Z8, Z8
+	VINSERTI32X4    $0x02, 50(R8)(BX*2), Z8, Z8
+	VINSERTI32X4    $0x03, 50(R9)(BX*2), Z8, Z8
+	VBROADCASTI32X4 50(DX)(SI*1), Z10
+	VINSERTI32X4    $0x01, 50(DI)(SI*1), Z10, Z10
+	VINSERTI32X4    $0x02, 50(R8)(SI*1), Z10, Z10
+	VINSERTI32X4    $0x03, 50(R9)(SI*1), Z10, Z10
+	VPUNPCKLDQ      Z7, Z6, Z11
+	VPUNPCKHDQ      Z7, Z6, Z6
+	VPUNPCKLDQ      Z10, Z8, Z7
+	VPUNPCKHDQ      Z10, Z8, Z8
+	VPUNPCKLQDQ     Z7, Z11, Z10
+	VPUNPCKHQDQ     Z7, Z11, Z7
+	VPUNPCKLQDQ     Z8, Z6, Z11
+	VPUNPCKHQDQ     Z8, Z6, Z6
+	VPSRLD          $0x1c, Z9, Z8
+	VCVTDQ2PS       Z8, Z8
+	VADDPS.BCST     dword3f000000<>+0(SB), Z8, Z8
+	VMULPS          Z2, Z8, Z8
+	VMULPS.BCST     dword3f000000<>+0(SB), Z8, Z8
+	VMOVUPS         Z8, 4480(AX)
+	VPSRLD          $0x00, Z9, Z8
+	VPSRLD          $0x04, Z9, Z12
+	VPANDD.BCST     dword00000007<>+0(SB), Z12, Z12
+	VPXORD          Z8, Z12, Z13
+	VPERMD          Z1, Z13, Z13
+	VPORD           Z13, Z12, Z12
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z12, Z12
+	VPSRLD          $0x00, Z10, Z13
+	VPANDD.BCST     dword000000ff<>+0(SB), Z13, Z13
+	KMOVW           K1, K2
+	VPXORD          Z14, Z14, Z14
+	VPGATHERDD      (R15)(Z13*8), K2, Z14
+	VPXORD          Z8, Z14, Z14
+	VPSUBB          Z8, Z14, Z14
+	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32       Z14, 3072(AX)
+	PREFETCHT0      1216(R10)
+	VPSRLD          $0x08, Z10, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z13, Z13, Z13
+	VPGATHERDD      (R15)(Z8*8), K2, Z13
+	VPXORD          Z12, Z13, Z13
+	VPSUBB          Z12, Z13, Z13
+	VPXORD.BCST     dword80808080<>+0(SB), Z13, Z13
+	VMOVDQU32       Z13, 3136(AX)
+	VPSRLD          $0x07, Z9, Z8
+	VPSRLD          $0x0b, Z9, Z12
+	VPANDD.BCST     dword00000007<>+0(SB), Z12, Z12
+	VPXORD          Z8, Z12, Z13
+	VPERMD          Z1, Z13, Z13
+	VPORD           Z13, Z12, Z12
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z12, Z12
+	VPSRLD          $0x10, Z10, Z13
+	VPANDD.BCST     dword000000ff<>+0(SB), Z13, Z13
+	KMOVW           K1, K2
+	VPXORD          Z14, Z14, Z14
+	VPGATHERDD      (R15)(Z13*8), K2, Z14
+	VPXORD          Z8, Z14, Z14
+	VPSUBB          Z8, Z14, Z14
+	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32       Z14, 3200(AX)
+	VPSRLD          $0x18, Z10, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z10, Z10, Z10
+	VPGATHERDD      (R15)(Z8*8), K2, Z10
+	VPXORD          Z12, Z10, Z10
+	VPSUBB          Z12, Z10, Z10
+	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32       Z10, 3264(AX)
+	PREFETCHT0      1280(R10)
+	VPSRLD          $0x0e, Z9, Z8
+	VPSRLD          $0x12, Z9, Z10
+	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
+	VPXORD          Z8, Z10, Z12
+	VPERMD          Z1, Z12, Z12
+	VPORD           Z12, Z10, Z10
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z10, Z10
+	VPSRLD          $0x00, Z7, Z12
+	VPANDD.BCST     dword000000ff<>+0(SB), Z12, Z12
+	KMOVW           K1, K2
+	VPXORD          Z13, Z13, Z13
+	VPGATHERDD      (R15)(Z12*8), K2, Z13
+	VPXORD          Z8, Z13, Z13
+	VPSUBB          Z8, Z13, Z13
+	VPXORD.BCST     dword80808080<>+0(SB), Z13, Z13
+	VMOVDQU32       Z13, 3328(AX)
+	VPSRLD          $0x08, Z7, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z8*8), K2, Z12
+	VPXORD          Z10, Z12, Z12
+	VPSUBB          Z10, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 3392(AX)
+	PREFETCHT0      1344(R10)
+	VPSRLD          $0x15, Z9, Z8
+	VPSRLD          $0x19, Z9, Z9
+	VPANDD.BCST     dword00000007<>+0(SB), Z9, Z9
+	VPXORD          Z8, Z9, Z10
+	VPERMD          Z1, Z10, Z10
+	VPORD           Z10, Z9, Z9
+	VPERMD          Z0, Z8, Z8
+	VPERMD          Z0, Z9, Z9
+	VPSRLD          $0x10, Z7, Z10
+	VPANDD.BCST     dword000000ff<>+0(SB), Z10, Z10
+	KMOVW           K1, K2
+	VPXORD          Z12, Z12, Z12
+	VPGATHERDD      (R15)(Z10*8), K2, Z12
+	VPXORD          Z8, Z12, Z12
+	VPSUBB          Z8, Z12, Z12
+	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32       Z12, 3456(AX)
+	VPSRLD          $0x18, Z7, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R15)(Z7*8), K2, Z8
+	VPXORD          Z9, Z8, Z8
+	VPSUBB          Z9, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3520(AX)
+	VPSRLD          $0x1c, Z3, Z7
+	VCVTDQ2PS       Z7, Z7
+	VADDPS.BCST     dword3f000000<>+0(SB), Z7, Z7
+	VMULPS          Z2, Z7, Z7
+	VMULPS.BCST     dword3f000000<>+0(SB), Z7, Z7
+	VMOVUPS         Z7, 4544(AX)
+	VPSRLD          $0x00, Z3, Z2
+	VPSRLD          $0x04, Z3, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z2, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z2, Z2
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x00, Z11, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z9, Z9, Z9
+	VPGATHERDD      (R15)(Z8*8), K2, Z9
+	VPXORD          Z2, Z9, Z9
+	VPSUBB          Z2, Z9, Z9
+	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 3584(AX)
+	PREFETCHT0      1408(R10)
+	VPSRLD          $0x08, Z11, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R15)(Z2*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3648(AX)
+	VPSRLD          $0x07, Z3, Z2
+	VPSRLD          $0x0b, Z3, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z2, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z2, Z2
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x10, Z11, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z9, Z9, Z9
+	VPGATHERDD      (R15)(Z8*8), K2, Z9
+	VPXORD          Z2, Z9, Z9
+	VPSUBB          Z2, Z9, Z9
+	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 3712(AX)
+	PREFETCHT0      1472(R10)
+	VPSRLD          $0x18, Z11, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R15)(Z2*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3776(AX)
+	VPSRLD          $0x0e, Z3, Z2
+	VPSRLD          $0x12, Z3, Z7
+	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
+	VPXORD          Z2, Z7, Z8
+	VPERMD          Z1, Z8, Z8
+	VPORD           Z8, Z7, Z7
+	VPERMD          Z0, Z2, Z2
+	VPERMD          Z0, Z7, Z7
+	VPSRLD          $0x00, Z6, Z8
+	VPANDD.BCST     dword000000ff<>+0(SB), Z8, Z8
+	KMOVW           K1, K2
+	VPXORD          Z9, Z9, Z9
+	VPGATHERDD      (R15)(Z8*8), K2, Z9
+	VPXORD          Z2, Z9, Z9
+	VPSUBB          Z2, Z9, Z9
+	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32       Z9, 3840(AX)
+	VPSRLD          $0x08, Z6, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R15)(Z2*8), K2, Z8
+	VPXORD          Z7, Z8, Z8
+	VPSUBB          Z7, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3904(AX)
+	PREFETCHT0      1536(R10)
+	VPSRLD          $0x15, Z3, Z2
+	VPSRLD          $0x19, Z3, Z3
+	VPANDD.BCST     dword00000007<>+0(SB), Z3, Z3
+	VPXORD          Z2, Z3, Z7
+	VPERMD          Z1, Z7, Z7
+	VPORD           Z7, Z3, Z3
+	VPERMD          Z0, Z2, Z2
+	VPERMD          Z0, Z3, Z3
+	VPSRLD          $0x10, Z6, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	KMOVW           K1, K2
+	VPXORD          Z8, Z8, Z8
+	VPGATHERDD      (R15)(Z7*8), K2, Z8
+	VPXORD          Z2, Z8, Z8
+	VPSUBB          Z2, Z8, Z8
+	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3968(AX)
+	VPSRLD          $0x18, Z6, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	KMOVW           K1, K2
+	VPXORD          Z6, Z6, Z6
+	VPGATHERDD      (R15)(Z2*8), K2, Z6
+	VPXORD          Z3, Z6, Z6
+	VPSUBB          Z3, Z6, Z6
+	VPXORD.BCST     dword80808080<>+0(SB), Z6, Z6
+	VMOVDQU32       Z6, 4032(AX)
+
+tile:
+	MOVQ x+48(FP), R12
+	MOVQ dx+56(FP), R13
+	MOVQ biases+72(FP), R14
+	MOVQ blocks+40(FP), BP
+	MOVQ BP, (SP)
+
+block:
+	XCHGQ  AX, CX
+	MOVQ   $0x00000062, BP
+	CMPQ   (SP), $0x01
+	JNE    step
+	IMUL3Q $0x0f, BX, BP
+	ADDQ   $0x62, BP
+	CMPQ   tiles+32(FP), $0x01
+	JNE    step
+	XORQ   BP, BP
+
+step:
+	ADDQ             BP, DX
+	ADDQ             BP, DI
+	ADDQ             BP, R8
+	ADDQ             BP, R9
+	ADDQ             $0x00000620, R10
+	VPXORD           Z4, Z4, Z4
+	VPXORD           Z5, Z5, Z5
+	VPINSRW          $0x00, (DX), X4, X4
+	VPINSRW          $0x00, (R8), X5, X5
+	VPINSRW          $0x01, (DX)(BX*1), X4, X4
+	VPINSRW          $0x01, (R8)(BX*1), X5, X5
+	VPINSRW          $0x02, (DX)(BX*2), X4, X4
+	VPINSRW          $0x02, (R8)(BX*2), X5, X5
+	VPINSRW          $0x03, (DX)(SI*1), X4, X4
+	VPINSRW          $0x03, (R8)(SI*1), X5, X5
+	VPINSRW          $0x04, (DI), X4, X4
+	VPINSRW          $0x04, (R9), X5, X5
+	VPINSRW          $0x05, (DI)(BX*1), X4, X4
+	VPINSRW          $0x05, (R9)(BX*1), X5, X5
+	VPINSRW          $0x06, (DI)(BX*2), X4, X4
+	VPINSRW          $0x06, (R9)(BX*2), X5, X5
+	VPINSRW          $0x07, (DI)(SI*1), X4, X4
+	VPINSRW          $0x07, (R9)(SI*1), X5, X5
+	VINSERTI32X4     $0x01, X5, Y4, Y4
+	VCVTPH2PS        Y4, Z2
+	VBROADCASTI32X4  66(DX), Z3
+	VINSERTI32X4     $0x01, 66(DI), Z3, Z3
+	VINSERTI32X4     $0x02, 66(R8), Z3, Z3
+	VINSERTI32X4     $0x03, 66(R9), Z3, Z3
+	VBROADCASTI32X4  66(DX)(BX*1), Z6
+	VINSERTI32X4     $0x01, 66(DI)(BX*1), Z6, Z6
+	VINSERTI32X4     $0x02, 66(R8)(BX*1), Z6, Z6
+	VINSERTI32X4     $0x03, 66(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4  66(DX)(BX*2), Z7
+	VINSERTI32X4     $0x01, 66(DI)(BX*2), Z7, Z7
+	VINSERTI32X4     $0x02, 66(R8)(BX*2), Z7, Z7
+	VINSERTI32X4     $0x03, 66(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4  66(DX)(SI*1), Z8
+	VINSERTI32X4     $0x01, 66(DI)(SI*1), Z8, Z8
+	VINSERTI32X4     $0x02, 66(R8)(SI*1), Z8, Z8
+	VINSERTI32X4     $0x03, 66(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ       Z6, Z3, Z9
+	VPUNPCKHDQ       Z6, Z3, Z3
+	VPUNPCKLDQ       Z8, Z7, Z6
+	VPUNPCKHDQ       Z8, Z7, Z7
+	VPUNPCKLQDQ      Z6, Z9, Z8
+	VPUNPCKHQDQ      Z6, Z9, Z6
+	VPUNPCKLQDQ      Z7, Z3, Z9
+	VPUNPCKHQDQ      Z7, Z3, Z3
+	VBROADCASTI32X4  2(DX), Z7
+	VINSERTI32X4     $0x01, 2(DI), Z7, Z7
+	VINSERTI32X4     $0x02, 2(R8), Z7, Z7
+	VINSERTI32X4     $0x03, 2(R9), Z7, Z7
+	VBROADCASTI32X4  2(DX)(BX*1), Z10
+	VINSERTI32X4     $0x01, 2(DI)(BX*1), Z10, Z10
+	VINSERTI32X4     $0x02, 2(R8)(BX*1), Z10, Z10
+	VINSERTI32X4     $0x03, 2(R9)(BX*1), Z10, Z10
+	VBROADCASTI32X4  2(DX)(BX*2), Z11
+	VINSERTI32X4     $0x01, 2(DI)(BX*2), Z11, Z11
+	VINSERTI32X4     $0x02, 2(R8)(BX*2), Z11, Z11
+	VINSERTI32X4     $0x03, 2(R9)(BX*2), Z11, Z11
+	VBROADCASTI32X4  2(DX)(SI*1), Z12
+	VINSERTI32X4     $0x01, 2(DI)(SI*1), Z12, Z12
+	VINSERTI32X4     $0x02, 2(R8)(SI*1), Z12, Z12
+	VINSERTI32X4     $0x03, 2(R9)(SI*1), Z12, Z12
+	VPUNPCKLDQ       Z10, Z7, Z13
+	VPUNPCKHDQ       Z10, Z7, Z7
+	VPUNPCKLDQ       Z12, Z11, Z10
+	VPUNPCKHDQ       Z12, Z11, Z11
+	VPUNPCKLQDQ      Z10, Z13, Z12
+	VPUNPCKHQDQ      Z10, Z13, Z10
+	VPUNPCKLQDQ      Z11, Z7, Z13
+	VPUNPCKHQDQ      Z11, Z7, Z7
+	VPSRLD           $0x1c, Z8, Z11
+	VCVTDQ2PS        Z11, Z11
+	VADDPS.BCST      dword3f000000<>+0(SB), Z11, Z11
+	VMULPS           Z2, Z11, Z11
+	VMULPS.BCST      dword3f000000<>+0(SB), Z11, Z11
+	VMOVUPS          Z11, 4096(AX)
+	VPSRLD           $0x00, Z8, Z11
+	VPSRLD           $0x04, Z8, Z14
+	VPANDD.BCST      dword00000007<>+0(SB), Z14, Z14
+	VPXORD           Z11, Z14, Z15
+	VPERMD           Z1, Z15, Z15
+	VPORD            Z15, Z14, Z14
+	VPERMD           Z0, Z11, Z11
+	VPERMD           Z0, Z14, Z14
+	VPSRLD           $0x00, Z12, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       (R15)(Z15*8), K2, Z16
+	VPXORD           Z11, Z16, Z16
+	VPSUBB           Z11, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, (AX)
+	PREFETCHT0       (R10)
+	VPBROADCASTD     (R14), Z11
+	VPBROADCASTD     4(R14), Z15
+	VPBROADCASTD     8(R14), Z16
+	VPBROADCASTD     12(R14), Z17
+	VMOVDQU32        (CX), Z18
+	VPDPBUSD.BCST    (R12), Z18, Z11
+	VPDPBUSD.BCST    4(R12), Z18, Z15
+	VPDPBUSD.BCST    8(R12), Z18, Z16
+	VPDPBUSD.BCST    12(R12), Z18, Z17
+	VMOVDQU32        64(CX), Z18
+	VPDPBUSD.BCST    32(R12), Z18, Z11
+	VPDPBUSD.BCST    36(R12), Z18, Z15
+	VPDPBUSD.BCST    40(R12), Z18, Z16
+	VPDPBUSD.BCST    44(R12), Z18, Z17
+	VMOVDQU32        128(CX), Z18
+	VPDPBUSD.BCST    64(R12), Z18, Z11
+	VPSRLD           $0x08, Z12, Z19
+	VPANDD.BCST      dword000000ff<>+0(SB), Z19, Z19
+	KMOVW            K1, K2
+	VPXORD           Z20, Z20, Z20
+	VPGATHERDD       (R15)(Z19*8), K2, Z20
+	VPXORD           Z14, Z20, Z20
+	VPSUBB           Z14, Z20, Z20
+	VPXORD.BCST      dword80808080<>+0(SB), Z20, Z20
+	VMOVDQU32        Z20, 64(AX)
+	VPDPBUSD.BCST    68(R12), Z18, Z15
+	VPDPBUSD.BCST    72(R12), Z18, Z16
+	VPDPBUSD.BCST    76(R12), Z18, Z17
+	VMOVDQU32        192(CX), Z14
+	VPDPBUSD.BCST    96(R12), Z14, Z11
+	VPDPBUSD.BCST    100(R12), Z14, Z15
+	VPDPBUSD.BCST    104(R12), Z14, Z16
+	VPDPBUSD.BCST    108(R12), Z14, Z17
+	VMOVDQU32        256(CX), Z14
+	VPDPBUSD.BCST    128(R12), Z14, Z11
+	VPDPBUSD.BCST    132(R12), Z14, Z15
+	VPDPBUSD.BCST    136(R12), Z14, Z16
+	VPDPBUSD.BCST    140(R12), Z14, Z17
+	VMOVDQU32        320(CX), Z14
+	VPDPBUSD.BCST    160(R12), Z14, Z11
+	VPDPBUSD.BCST    164(R12), Z14, Z15
+	VPSRLD           $0x07, Z8, Z18
+	VPSRLD           $0x0b, Z8, Z19
+	VPANDD.BCST      dword00000007<>+0(SB), Z19, Z19
+	VPXORD           Z18, Z19, Z20
+	VPERMD           Z1, Z20, Z20
+	VPORD            Z20, Z19, Z19
+	VPERMD           Z0, Z18, Z18
+	VPERMD           Z0, Z19, Z19
+	VPSRLD           $0x10, Z12, Z20
+	VPANDD.BCST      dword000000ff<>+0(SB), Z20, Z20
+	KMOVW            K1, K2
+	VPXORD           Z21, Z21, Z21
+	VPGATHERDD       (R15)(Z20*8), K2, Z21
+	VPXORD           Z18, Z21, Z21
+	VPSUBB           Z18, Z21, Z21
+	VPXORD.BCST      dword80808080<>+0(SB), Z21, Z21
+	VMOVDQU32        Z21, 128(AX)
+	PREFETCHT0       64(R10)
+	VPDPBUSD.BCST    168(R12), Z14, Z16
+	VPDPBUSD.BCST    172(R12), Z14, Z17
+	VMOVDQU32        384(CX), Z14
+	VPDPBUSD.BCST    192(R12), Z14, Z11
+	VPDPBUSD.BCST    196(R12), Z14, Z15
+	VPDPBUSD.BCST    200(R12), Z14, Z16
+	VPDPBUSD.BCST    204(R12), Z14, Z17
+	VMOVDQU32        448(CX), Z14
+	VPDPBUSD.BCST    224(R12), Z14, Z11
+	VPDPBUSD.BCST    228(R12), Z14, Z15
+	VPDPBUSD.BCST    232(R12), Z14, Z16
+	VPDPBUSD.BCST    236(R12), Z14, Z17
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4096(CX), Z11, Z11
+	VCVTDQ2PS        Z15, Z15
+	VMULPS           4096(CX), Z15, Z15
+	VPSRLD           $0x18, Z12, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R15)(Z12*8), K2, Z14
+	VPXORD           Z19, Z14, Z14
+	VPSUBB           Z19, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 192(AX)
+	VCVTDQ2PS        Z16, Z16
+	VMULPS           4096(CX), Z16, Z16
+	VCVTDQ2PS        Z17, Z17
+	VMULPS           4096(CX), Z17, Z17
+	VMOVUPS          (R11), Z12
+	VFMADD231PS.BCST (R13), Z11, Z12
+	VMOVUPS          Z12, (R11)
+	VMOVUPS          64(R11), Z11
+	VFMADD231PS.BCST 4(R13), Z15, Z11
+	VMOVUPS          Z11, 64(R11)
+	VMOVUPS          128(R11), Z11
+	VFMADD231PS.BCST 8(R13), Z16, Z11
+	VMOVUPS          Z11, 128(R11)
+	VMOVUPS          192(R11), Z11
+	VFMADD231PS.BCST 12(R13), Z17, Z11
+	VMOVUPS          Z11, 192(R11)
+	VPSRLD           $0x0e, Z8, Z11
+	VPSRLD           $0x12, Z8, Z12
+	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
+	VPXORD           Z11, Z12, Z14
+	VPERMD           Z1, Z14, Z14
+	VPORD            Z14, Z12, Z12
+	VPERMD           Z0, Z11, Z11
+	VPERMD           Z0, Z12, Z12
+	VPSRLD           $0x00, Z10, Z14
+	VPANDD.BCST      dword000000ff<>+0(SB), Z14, Z14
+	KMOVW            K1, K2
+	VPXORD           Z15, Z15, Z15
+	VPGATHERDD       (R15)(Z14*8), K2, Z15
+	VPXORD           Z11, Z15, Z15
+	VPSUBB           Z11, Z15, Z15
+	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
+	VMOVDQU32        Z15, 256(AX)
+	VPBROADCASTD     16(R14), Z11
+	VPBROADCASTD     20(R14), Z14
+	VPBROADCASTD     24(R14), Z15
+	VPBROADCASTD     28(R14), Z16
+	VMOVDQU32        (CX), Z17
+	VPDPBUSD.BCST    16(R12), Z17, Z11
+	VPDPBUSD.BCST    20(R12), Z17, Z14
+	VPDPBUSD.BCST    24(R12), Z17, Z15
+	VPDPBUSD.BCST    28(R12), Z17, Z16
+	VMOVDQU32        64(CX), Z17
+	VPDPBUSD.BCST    48(R12), Z17, Z11
+	VPDPBUSD.BCST    52(R12), Z17, Z14
+	VPDPBUSD.BCST    56(R12), Z17, Z15
+	VPDPBUSD.BCST    60(R12), Z17, Z16
+	VMOVDQU32        128(CX), Z17
+	VPDPBUSD.BCST    80(R12), Z17, Z11
+	VPSRLD           $0x08, Z10, Z18
+	VPANDD.BCST      dword000000ff<>+0(SB), Z18, Z18
+	KMOVW            K1, K2
+	VPXORD           Z19, Z19, Z19
+	VPGATHERDD       (R15)(Z18*8), K2, Z19
+	VPXORD           Z12, Z19, Z19
+	VPSUBB           Z12, Z19, Z19
+	VPXORD.BCST      dword80808080<>+0(SB), Z19, Z19
+	VMOVDQU32        Z19, 320(AX)
+	PREFETCHT0       128(R10)
+	VPDPBUSD.BCST    84(R12), Z17, Z14
+	VPDPBUSD.BCST    88(R12), Z17, Z15
+	VPDPBUSD.BCST    92(R12), Z17, Z16
+	VMOVDQU32        192(CX), Z12
+	VPDPBUSD.BCST    112(R12), Z12, Z11
+	VPDPBUSD.BCST    116(R12), Z12, Z14
+	VPDPBUSD.BCST    120(R12), Z12, Z15
+	VPDPBUSD.BCST    124(R12), Z12, Z16
+	VMOVDQU32        256(CX), Z12
+	VPDPBUSD.BCST    144(R12), Z12, Z11
+	VPDPBUSD.BCST    148(R12), Z12, Z14
+	VPDPBUSD.BCST    152(R12), Z12, Z15
+	VPDPBUSD.BCST    156(R12), Z12, Z16
+	VMOVDQU32        320(CX), Z12
+	VPDPBUSD.BCST    176(R12), Z12, Z11
+	VPDPBUSD.BCST    180(R12), Z12, Z14
+	VPSRLD           $0x15, Z8, Z17
+	VPSRLD           $0x19, Z8, Z8
+	VPANDD.BCST      dword00000007<>+0(SB), Z8, Z8
+	VPXORD           Z17, Z8, Z18
+	VPERMD           Z1, Z18, Z18
+	VPORD            Z18, Z8, Z8
+	VPERMD           Z0, Z17, Z17
+	VPERMD           Z0, Z8, Z8
+	VPSRLD           $0x10, Z10, Z18
+	VPANDD.BCST      dword000000ff<>+0(SB), Z18, Z18
+	KMOVW            K1, K2
+	VPXORD           Z19, Z19, Z19
+	VPGATHERDD       (R15)(Z18*8), K2, Z19
+	VPXORD           Z17, Z19, Z19
+	VPSUBB           Z17, Z19, Z19
+	VPXORD.BCST      dword80808080<>+0(SB), Z19, Z19
+	VMOVDQU32        Z19, 384(AX)
+	VPDPBUSD.BCST    184(R12), Z12, Z15
+	VPDPBUSD.BCST    188(R12), Z12, Z16
+	VMOVDQU32        384(CX), Z12
+	VPDPBUSD.BCST    208(R12), Z12, Z11
+	VPDPBUSD.BCST    212(R12), Z12, Z14
+	VPDPBUSD.BCST    216(R12), Z12, Z15
+	VPDPBUSD.BCST    220(R12), Z12, Z16
+	VMOVDQU32        448(CX), Z12
+	VPDPBUSD.BCST    240(R12), Z12, Z11
+	VPDPBUSD.BCST    244(R12), Z12, Z14
+	VPDPBUSD.BCST    248(R12), Z12, Z15
+	VPDPBUSD.BCST    252(R12), Z12, Z16
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4096(CX), Z11, Z11
+	VCVTDQ2PS        Z14, Z14
+	VMULPS           4096(CX), Z14, Z14
+	VPSRLD           $0x18, Z10, Z10
+	VPANDD.BCST      dword000000ff<>+0(SB), Z10, Z10
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R15)(Z10*8), K2, Z12
+	VPXORD           Z8, Z12, Z12
+	VPSUBB           Z8, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, 448(AX)
+	PREFETCHT0       192(R10)
+	VCVTDQ2PS        Z15, Z15
+	VMULPS           4096(CX), Z15, Z15
+	VCVTDQ2PS        Z16, Z16
+	VMULPS           4096(CX), Z16, Z16
+	VMOVUPS          256(R11), Z8
+	VFMADD231PS.BCST 16(R13), Z11, Z8
+	VMOVUPS          Z8, 256(R11)
+	VMOVUPS          320(R11), Z8
+	VFMADD231PS.BCST 20(R13), Z14, Z8
+	VMOVUPS          Z8, 320(R11)
+	VMOVUPS          384(R11), Z8
+	VFMADD231PS.BCST 24(R13), Z15, Z8
+	VMOVUPS          Z8, 384(R11)
+	VMOVUPS          448(R11), Z8
+	VFMADD231PS.BCST 28(R13), Z16, Z8
+	VMOVUPS          Z8, 448(R11)
+	VPSRLD           $0x1c, Z6, Z8
+	VCVTDQ2PS        Z8, Z8
+	VADDPS.BCST      dword3f000000<>+0(SB), Z8, Z8
+	VMULPS           Z2, Z8, Z8
+	VMULPS.BCST      dword3f000000<>+0(SB), Z8, Z8
+	VMOVUPS          Z8, 4160(AX)
+	VPSRLD           $0x00, Z6, Z8
+	VPSRLD           $0x04, Z6, Z10
+	VPANDD.BCST      dword00000007<>+0(SB), Z10, Z10
+	VPXORD           Z8, Z10, Z11
+	VPERMD           Z1, Z11, Z11
+	VPORD            Z11, Z10, Z10
+	VPERMD           Z0, Z8, Z8
+	VPERMD           Z0, Z10, Z10
+	VPSRLD           $0x00, Z13, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R15)(Z11*8), K2, Z12
+	VPXORD           Z8, Z12, Z12
+	VPSUBB           Z8, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, 512(AX)
+	VPBROADCASTD     32(R14), Z8
+	VPBROADCASTD     36(R14), Z11
+	VPBROADCASTD     40(R14), Z12
+	VPBROADCASTD     44(R14), Z14
+	VMOVDQU32        512(CX), Z15
+	VPDPBUSD.BCST    256(R12), Z15, Z8
+	VPDPBUSD.BCST    260(R12), Z15, Z11
+	VPDPBUSD.BCST    264(R12), Z15, Z12
+	VPDPBUSD.BCST    268(R12), Z15, Z14
+	VMOVDQU32        576(CX), Z15
+	VPDPBUSD.BCST    288(R12), Z15, Z8
+	VPDPBUSD.BCST    292(R12), Z15, Z11
+	VPDPBUSD.BCST    296(R12), Z15, Z12
+	VPDPBUSD.BCST    300(R12), Z15, Z14
+	VMOVDQU32        640(CX), Z15
+	VPDPBUSD.BCST    320(R12), Z15, Z8
+	VPSRLD           $0x08, Z13, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	KMOVW            K1, K2
+	VPXORD           Z17, Z17, Z17
+	VPGATHERDD       (R15)(Z16*8), K2, Z17
+	VPXORD           Z10, Z17, Z17
+	VPSUBB           Z10, Z17, Z17
+	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
+	VMOVDQU32        Z17, 576(AX)
+	VPDPBUSD.BCST    324(R12), Z15, Z11
+	VPDPBUSD.BCST    328(R12), Z15, Z12
+	VPDPBUSD.BCST    332(R12), Z15, Z14
+	VMOVDQU32        704(CX), Z10
+	VPDPBUSD.BCST    352(R12), Z10, Z8
+	VPDPBUSD.BCST    356(R12), Z10, Z11
+	VPDPBUSD.BCST    360(R12), Z10, Z12
+	VPDPBUSD.BCST    364(R12), Z10, Z14
+	VMOVDQU32        768(CX), Z10
+	VPDPBUSD.BCST    384(R12), Z10, Z8
+	VPDPBUSD.BCST    388(R12), Z10, Z11
+	VPDPBUSD.BCST    392(R12), Z10, Z12
+	VPDPBUSD.BCST    396(R12), Z10, Z14
+	VMOVDQU32        832(CX), Z10
+	VPDPBUSD.BCST    416(R12), Z10, Z8
+	VPDPBUSD.BCST    420(R12), Z10, Z11
+	VPSRLD           $0x07, Z6, Z15
+	VPSRLD           $0x0b, Z6, Z16
+	VPANDD.BCST      dword00000007<>+0(SB), Z16, Z16
+	VPXORD           Z15, Z16, Z17
+	VPERMD           Z1, Z17, Z17
+	VPORD            Z17, Z16, Z16
+	VPERMD           Z0, Z15, Z15
+	VPERMD           Z0, Z16, Z16
+	VPSRLD           $0x10, Z13, Z17
+	VPANDD.BCST      dword000000ff<>+0(SB), Z17, Z17
+	KMOVW            K1, K2
+	VPXORD           Z18, Z18, Z18
+	VPGATHERDD       (R15)(Z17*8), K2, Z18
+	VPXORD           Z15, Z18, Z18
+	VPSUBB           Z15, Z18, Z18
+	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
+	VMOVDQU32        Z18, 640(AX)
+	PREFETCHT0       256(R10)
+	VPDPBUSD.BCST    424(R12), Z10, Z12
+	VPDPBUSD.BCST    428(R12), Z10, Z14
+	VMOVDQU32        896(CX), Z10
+	VPDPBUSD.BCST    448(R12), Z10, Z8
+	VPDPBUSD.BCST    452(R12), Z10, Z11
+	VPDPBUSD.BCST    456(R12), Z10, Z12
+	VPDPBUSD.BCST    460(R12), Z10, Z14
+	VMOVDQU32        960(CX), Z10
+	VPDPBUSD.BCST    480(R12), Z10, Z8
+	VPDPBUSD.BCST    484(R12), Z10, Z11
+	VPDPBUSD.BCST    488(R12), Z10, Z12
+	VPDPBUSD.BCST    492(R12), Z10, Z14
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           4160(CX), Z8, Z8
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4160(CX), Z11, Z11
+	VPSRLD           $0x18, Z13, Z10
+	VPANDD.BCST      dword000000ff<>+0(SB), Z10, Z10
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R15)(Z10*8), K2, Z13
+	VPXORD           Z16, Z13, Z13
+	VPSUBB           Z16, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VMOVDQU32        Z13, 704(AX)
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           4160(CX), Z12, Z12
+	VCVTDQ2PS        Z14, Z14
+	VMULPS           4160(CX), Z14, Z14
+	VMOVUPS          (R11), Z10
+	VFMADD231PS.BCST 32(R13), Z8, Z10
+	VMOVUPS          Z10, (R11)
+	VMOVUPS          64(R11), Z8
+	VFMADD231PS.BCST 36(R13), Z11, Z8
+	VMOVUPS          Z8, 64(R11)
+	VMOVUPS          128(R11), Z8
+	VFMADD231PS.BCST 40(R13), Z12, Z8
+	VMOVUPS          Z8, 128(R11)
+	VMOVUPS          192(R11), Z8
+	VFMADD231PS.BCST 44(R13), Z14, Z8
+	VMOVUPS          Z8, 192(R11)
+	VPSRLD           $0x0e, Z6, Z8
+	VPSRLD           $0x12, Z6, Z10
+	VPANDD.BCST      dword00000007<>+0(SB), Z10, Z10
+	VPXORD           Z8, Z10, Z11
+	VPERMD           Z1, Z11, Z11
+	VPORD            Z11, Z10, Z10
+	VPERMD           Z0, Z8, Z8
+	VPERMD           Z0, Z10, Z10
+	VPSRLD           $0x00, Z7, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R15)(Z11*8), K2, Z12
+	VPXORD           Z8, Z12, Z12
+	VPSUBB           Z8, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, 768(AX)
+	PREFETCHT0       320(R10)
+	VPBROADCASTD     48(R14), Z8
+	VPBROADCASTD     52(R14), Z11
+	VPBROADCASTD     56(R14), Z12
+	VPBROADCASTD     60(R14), Z13
+	VMOVDQU32        512(CX), Z14
+	VPDPBUSD.BCST    272(R12), Z14, Z8
+	VPDPBUSD.BCST    276(R12), Z14, Z11
+	VPDPBUSD.BCST    280(R12), Z14, Z12
+	VPDPBUSD.BCST    284(R12), Z14, Z13
+	VMOVDQU32        576(CX), Z14
+	VPDPBUSD.BCST    304(R12), Z14, Z8
+	VPDPBUSD.BCST    308(R12), Z14, Z11
+	VPDPBUSD.BCST    312(R12), Z14, Z12
+	VPDPBUSD.BCST    316(R12), Z14, Z13
+	VMOVDQU32        640(CX), Z14
+	VPDPBUSD.BCST    336(R12), Z14, Z8
+	VPSRLD           $0x08, Z7, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       (R15)(Z15*8), K2, Z16
+	VPXORD           Z10, Z16, Z16
+	VPSUBB           Z10, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, 832(AX)
+	VPDPBUSD.BCST    340(R12), Z14, Z11
+	VPDPBUSD.BCST    344(R12), Z14, Z12
+	VPDPBUSD.BCST    348(R12), Z14, Z13
+	VMOVDQU32        704(CX), Z10
+	VPDPBUSD.BCST    368(R12), Z10, Z8
+	VPDPBUSD.BCST    372(R12), Z10, Z11
+	VPDPBUSD.BCST    376(R12), Z10, Z12
+	VPDPBUSD.BCST    380(R12), Z10, Z13
+	VMOVDQU32        768(CX), Z10
+	VPDPBUSD.BCST    400(R12), Z10, Z8
+	VPDPBUSD.BCST    404(R12), Z10, Z11
+	VPDPBUSD.BCST    408(R12), Z10, Z12
+	VPDPBUSD.BCST    412(R12), Z10, Z13
+	VMOVDQU32        832(CX), Z10
+	VPDPBUSD.BCST    432(R12), Z10, Z8
+	VPDPBUSD.BCST    436(R12), Z10, Z11
+	VPSRLD           $0x15, Z6, Z14
+	VPSRLD           $0x19, Z6, Z6
+	VPANDD.BCST      dword00000007<>+0(SB), Z6, Z6
+	VPXORD           Z14, Z6, Z15
+	VPERMD           Z1, Z15, Z15
+	VPORD            Z15, Z6, Z6
+	VPERMD           Z0, Z14, Z14
+	VPERMD           Z0, Z6, Z6
+	VPSRLD           $0x10, Z7, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       (R15)(Z15*8), K2, Z16
+	VPXORD           Z14, Z16, Z16
+	VPSUBB           Z14, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, 896(AX)
+	VPDPBUSD.BCST    440(R12), Z10, Z12
+	VPDPBUSD.BCST    444(R12), Z10, Z13
+	VMOVDQU32        896(CX), Z10
+	VPDPBUSD.BCST    464(R12), Z10, Z8
+	VPDPBUSD.BCST    468(R12), Z10, Z11
+	VPDPBUSD.BCST    472(R12), Z10, Z12
+	VPDPBUSD.BCST    476(R12), Z10, Z13
+	VMOVDQU32        960(CX), Z10
+	VPDPBUSD.BCST    496(R12), Z10, Z8
+	VPDPBUSD.BCST    500(R12), Z10, Z11
+	VPDPBUSD.BCST    504(R12), Z10, Z12
+	VPDPBUSD.BCST    508(R12), Z10, Z13
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           4160(CX), Z8, Z8
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4160(CX), Z11, Z11
+	VPSRLD           $0x18, Z7, Z7
+	VPANDD.BCST      dword000000ff<>+0(SB), Z7, Z7
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       (R15)(Z7*8), K2, Z10
+	VPXORD           Z6, Z10, Z10
+	VPSUBB           Z6, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32        Z10, 960(AX)
+	PREFETCHT0       384(R10)
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           4160(CX), Z12, Z12
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           4160(CX), Z13, Z13
+	VMOVUPS          256(R11), Z6
+	VFMADD231PS.BCST 48(R13), Z8, Z6
+	VMOVUPS          Z6, 256(R11)
+	VMOVUPS          320(R11), Z6
+	VFMADD231PS.BCST 52(R13), Z11, Z6
+	VMOVUPS          Z6, 320(R11)
+	VMOVUPS          384(R11), Z6
+	VFMADD231PS.BCST 56(R13), Z12, Z6
+	VMOVUPS          Z6, 384(R11)
+	VMOVUPS          448(R11), Z6
+	VFMADD231PS.BCST 60(R13), Z13, Z6
+	VMOVUPS          Z6, 448(R11)
+	VBROADCASTI32X4  18(DX), Z6
+	VINSERTI32X4     $0x01, 18(DI), Z6, Z6
+	VINSERTI32X4     $0x02, 18(R8), Z6, Z6
+	VINSERTI32X4     $0x03, 18(R9), Z6, Z6
+	VBROADCASTI32X4  18(DX)(BX*1), Z7
+	VINSERTI32X4     $0x01, 18(DI)(BX*1), Z7, Z7
+	VINSERTI32X4     $0x02, 18(R8)(BX*1), Z7, Z7
+	VINSERTI32X4     $0x03, 18(R9)(BX*1), Z7, Z7
+	VBROADCASTI32X4  18(DX)(BX*2), Z8
+	VINSERTI32X4     $0x01, 18(DI)(BX*2), Z8, Z8
+	VINSERTI32X4     $0x02, 18(R8)(BX*2), Z8, Z8
+	VINSERTI32X4     $0x03, 18(R9)(BX*2), Z8, Z8
+	VBROADCASTI32X4  18(DX)(SI*1), Z10
+	VINSERTI32X4     $0x01, 18(DI)(SI*1), Z10, Z10
+	VINSERTI32X4     $0x02, 18(R8)(SI*1), Z10, Z10
+	VINSERTI32X4     $0x03, 18(R9)(SI*1), Z10, Z10
+	VPUNPCKLDQ       Z7, Z6, Z11
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLDQ       Z10, Z8, Z7
+	VPUNPCKHDQ       Z10, Z8, Z8
+	VPUNPCKLQDQ      Z7, Z11, Z10
+	VPUNPCKHQDQ      Z7, Z11, Z7
+	VPUNPCKLQDQ      Z8, Z6, Z11
+	VPUNPCKHQDQ      Z8, Z6, Z6
+	VPSRLD           $0x1c, Z9, Z8
+	VCVTDQ2PS        Z8, Z8
+	VADDPS.BCST      dword3f000000<>+0(SB), Z8, Z8
+	VMULPS           Z2, Z8, Z8
+	VMULPS.BCST      dword3f000000<>+0(SB), Z8, Z8
+	VMOVUPS          Z8, 4224(AX)
+	VPSRLD           $0x00, Z9, Z8
+	VPSRLD           $0x04, Z9, Z12
+	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
+	VPXORD           Z8, Z12, Z13
+	VPERMD           Z1, Z13, Z13
+	VPORD            Z13, Z12, Z12
+	VPERMD           Z0, Z8, Z8
+	VPERMD           Z0, Z12, Z12
+	VPSRLD           $0x00, Z10, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R15)(Z13*8), K2, Z14
+	VPXORD           Z8, Z14, Z14
+	VPSUBB           Z8, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 1024(AX)
+	VPBROADCASTD     64(R14), Z8
+	VPBROADCASTD     68(R14), Z13
+	VPBROADCASTD     72(R14), Z14
+	VPBROADCASTD     76(R14), Z15
+	VMOVDQU32        1024(CX), Z16
+	VPDPBUSD.BCST    512(R12), Z16, Z8
+	VPDPBUSD.BCST    516(R12), Z16, Z13
+	VPDPBUSD.BCST    520(R12), Z16, Z14
+	VPDPBUSD.BCST    524(R12), Z16, Z15
+	VMOVDQU32        1088(CX), Z16
+	VPDPBUSD.BCST    544(R12), Z16, Z8
+	VPDPBUSD.BCST    548(R12), Z16, Z13
+	VPDPBUSD.BCST    552(R12), Z16, Z14
+	VPDPBUSD.BCST    556(R12), Z16, Z15
+	VMOVDQU32        1152(CX), Z16
+	VPDPBUSD.BCST    576(R12), Z16, Z8
+	VPSRLD           $0x08, Z10, Z17
+	VPANDD.BCST      dword000000ff<>+0(SB), Z17, Z17
+	KMOVW            K1, K2
+	VPXORD           Z18, Z18, Z18
+	VPGATHERDD       (R15)(Z17*8), K2, Z18
+	VPXORD           Z12, Z18, Z18
+	VPSUBB           Z12, Z18, Z18
+	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
+	VMOVDQU32        Z18, 1088(AX)
+	PREFETCHT0       448(R10)
+	VPDPBUSD.BCST    580(R12), Z16, Z13
+	VPDPBUSD.BCST    584(R12), Z16, Z14
+	VPDPBUSD.BCST    588(R12), Z16, Z15
+	VMOVDQU32        1216(CX), Z12
+	VPDPBUSD.BCST    608(R12), Z12, Z8
+	VPDPBUSD.BCST    612(R12), Z12, Z13
+	VPDPBUSD.BCST    616(R12), Z12, Z14
+	VPDPBUSD.BCST    620(R12), Z12, Z15
+	VMOVDQU32        1280(CX), Z12
+	VPDPBUSD.BCST    640(R12), Z12, Z8
+	VPDPBUSD.BCST    644(R12), Z12, Z13
+	VPDPBUSD.BCST    648(R12), Z12, Z14
+	VPDPBUSD.BCST    652(R12), Z12, Z15
+	VMOVDQU32        1344(CX), Z12
+	VPDPBUSD.BCST    672(R12), Z12, Z8
+	VPDPBUSD.BCST    676(R12), Z12, Z13
+	VPSRLD           $0x07, Z9, Z16
+	VPSRLD           $0x0b, Z9, Z17
+	VPANDD.BCST      dword00000007<>+0(SB), Z17, Z17
+	VPXORD           Z16, Z17, Z18
+	VPERMD           Z1, Z18, Z18
+	VPORD            Z18, Z17, Z17
+	VPERMD           Z0, Z16, Z16
+	VPERMD           Z0, Z17, Z17
+	VPSRLD           $0x10, Z10, Z18
+	VPANDD.BCST      dword000000ff<>+0(SB), Z18, Z18
+	KMOVW            K1, K2
+	VPXORD           Z19, Z19, Z19
+	VPGATHERDD       (R15)(Z18*8), K2, Z19
+	VPXORD           Z16, Z19, Z19
+	VPSUBB           Z16, Z19, Z19
+	VPXORD.BCST      dword80808080<>+0(SB), Z19, Z19
+	VMOVDQU32        Z19, 1152(AX)
+	VPDPBUSD.BCST    680(R12), Z12, Z14
+	VPDPBUSD.BCST    684(R12), Z12, Z15
+	VMOVDQU32        1408(CX), Z12
+	VPDPBUSD.BCST    704(R12), Z12, Z8
+	VPDPBUSD.BCST    708(R12), Z12, Z13
+	VPDPBUSD.BCST    712(R12), Z12, Z14
+	VPDPBUSD.BCST    716(R12), Z12, Z15
+	VMOVDQU32        1472(CX), Z12
+	VPDPBUSD.BCST    736(R12), Z12, Z8
+	VPDPBUSD.BCST    740(R12), Z12, Z13
+	VPDPBUSD.BCST    744(R12), Z12, Z14
+	VPDPBUSD.BCST    748(R12), Z12, Z15
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           4224(CX), Z8, Z8
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           4224(CX), Z13, Z13
+	VPSRLD           $0x18, Z10, Z10
+	VPANDD.BCST      dword000000ff<>+0(SB), Z10, Z10
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R15)(Z10*8), K2, Z12
+	VPXORD           Z17, Z12, Z12
+	VPSUBB           Z17, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, 1216(AX)
+	VCVTDQ2PS        Z14, Z14
+	VMULPS           4224(CX), Z14, Z14
+	VCVTDQ2PS        Z15, Z15
+	VMULPS           4224(CX), Z15, Z15
+	VMOVUPS          (R11), Z10
+	VFMADD231PS.BCST 64(R13), Z8, Z10
+	VMOVUPS          Z10, (R11)
+	VMOVUPS          64(R11), Z8
+	VFMADD231PS.BCST 68(R13), Z13, Z8
+	VMOVUPS          Z8, 64(R11)
+	VMOVUPS          128(R11), Z8
+	VFMADD231PS.BCST 72(R13), Z14, Z8
+	VMOVUPS          Z8, 128(R11)
+	VMOVUPS          192(R11), Z8
+	VFMADD231PS.BCST 76(R13), Z15, Z8
+	VMOVUPS          Z8, 192(R11)
+	VPSRLD           $0x0e, Z9, Z8
+	VPSRLD           $0x12, Z9, Z10
+	VPANDD.BCST      dword00000007<>+0(SB), Z10, Z10
+	VPXORD           Z8, Z10, Z12
+	VPERMD           Z1, Z12, Z12
+	VPORD            Z12, Z10, Z10
+	VPERMD           Z0, Z8, Z8
+	VPERMD           Z0, Z10, Z10
+	VPSRLD           $0x00, Z7, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R15)(Z12*8), K2, Z13
+	VPXORD           Z8, Z13, Z13
+	VPSUBB           Z8, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VMOVDQU32        Z13, 1280(AX)
+	PREFETCHT0       512(R10)
+	VPBROADCASTD     80(R14), Z8
+	VPBROADCASTD     84(R14), Z12
+	VPBROADCASTD     88(R14), Z13
+	VPBROADCASTD     92(R14), Z14
+	VMOVDQU32        1024(CX), Z15
+	VPDPBUSD.BCST    528(R12), Z15, Z8
+	VPDPBUSD.BCST    532(R12), Z15, Z12
+	VPDPBUSD.BCST    536(R12), Z15, Z13
+	VPDPBUSD.BCST    540(R12), Z15, Z14
+	VMOVDQU32        1088(CX), Z15
+	VPDPBUSD.BCST    560(R12), Z15, Z8
+	VPDPBUSD.BCST    564(R12), Z15, Z12
+	VPDPBUSD.BCST    568(R12), Z15, Z13
+	VPDPBUSD.BCST    572(R12), Z15, Z14
+	VMOVDQU32        1152(CX), Z15
+	VPDPBUSD.BCST    592(R12), Z15, Z8
+	VPSRLD           $0x08, Z7, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	KMOVW            K1, K2
+	VPXORD           Z17, Z17, Z17
+	VPGATHERDD       (R15)(Z16*8), K2, Z17
+	VPXORD           Z10, Z17, Z17
+	VPSUBB           Z10, Z17, Z17
+	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
+	VMOVDQU32        Z17, 1344(AX)
+	VPDPBUSD.BCST    596(R12), Z15, Z12
+	VPDPBUSD.BCST    600(R12), Z15, Z13
+	VPDPBUSD.BCST    604(R12), Z15, Z14
+	VMOVDQU32        1216(CX), Z10
+	VPDPBUSD.BCST    624(R12), Z10, Z8
+	VPDPBUSD.BCST    628(R12), Z10, Z12
+	VPDPBUSD.BCST    632(R12), Z10, Z13
+	VPDPBUSD.BCST    636(R12), Z10, Z14
+	VMOVDQU32        1280(CX), Z10
+	VPDPBUSD.BCST    656(R12), Z10, Z8
+	VPDPBUSD.BCST    660(R12), Z10, Z12
+	VPDPBUSD.BCST    664(R12), Z10, Z13
+	VPDPBUSD.BCST    668(R12), Z10, Z14
+	VMOVDQU32        1344(CX), Z10
+	VPDPBUSD.BCST    688(R12), Z10, Z8
+	VPDPBUSD.BCST    692(R12), Z10, Z12
+	VPSRLD           $0x15, Z9, Z15
+	VPSRLD           $0x19, Z9, Z9
+	VPANDD.BCST      dword00000007<>+0(SB), Z9, Z9
+	VPXORD           Z15, Z9, Z16
+	VPERMD           Z1, Z16, Z16
+	VPORD            Z16, Z9, Z9
+	VPERMD           Z0, Z15, Z15
+	VPERMD           Z0, Z9, Z9
+	VPSRLD           $0x10, Z7, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	KMOVW            K1, K2
+	VPXORD           Z17, Z17, Z17
+	VPGATHERDD       (R15)(Z16*8), K2, Z17
+	VPXORD           Z15, Z17, Z17
+	VPSUBB           Z15, Z17, Z17
+	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
+	VMOVDQU32        Z17, 1408(AX)
+	VPDPBUSD.BCST    696(R12), Z10, Z13
+	VPDPBUSD.BCST    700(R12), Z10, Z14
+	VMOVDQU32        1408(CX), Z10
+	VPDPBUSD.BCST    720(R12), Z10, Z8
+	VPDPBUSD.BCST    724(R12), Z10, Z12
+	VPDPBUSD.BCST    728(R12), Z10, Z13
+	VPDPBUSD.BCST    732(R12), Z10, Z14
+	VMOVDQU32        1472(CX), Z10
+	VPDPBUSD.BCST    752(R12), Z10, Z8
+	VPDPBUSD.BCST    756(R12), Z10, Z12
+	VPDPBUSD.BCST    760(R12), Z10, Z13
+	VPDPBUSD.BCST    764(R12), Z10, Z14
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           4224(CX), Z8, Z8
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           4224(CX), Z12, Z12
+	VPSRLD           $0x18, Z7, Z7
+	VPANDD.BCST      dword000000ff<>+0(SB), Z7, Z7
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       (R15)(Z7*8), K2, Z10
+	VPXORD           Z9, Z10, Z10
+	VPSUBB           Z9, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32        Z10, 1472(AX)
+	PREFETCHT0       576(R10)
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           4224(CX), Z13, Z13
+	VCVTDQ2PS        Z14, Z14
+	VMULPS           4224(CX), Z14, Z14
+	VMOVUPS          256(R11), Z7
+	VFMADD231PS.BCST 80(R13), Z8, Z7
+	VMOVUPS          Z7, 256(R11)
+	VMOVUPS          320(R11), Z7
+	VFMADD231PS.BCST 84(R13), Z12, Z7
+	VMOVUPS          Z7, 320(R11)
+	VMOVUPS          384(R11), Z7
+	VFMADD231PS.BCST 88(R13), Z13, Z7
+	VMOVUPS          Z7, 384(R11)
+	VMOVUPS          448(R11), Z7
+	VFMADD231PS.BCST 92(R13), Z14, Z7
+	VMOVUPS          Z7, 448(R11)
+	VPSRLD           $0x1c, Z3, Z7
+	VCVTDQ2PS        Z7, Z7
+	VADDPS.BCST      dword3f000000<>+0(SB), Z7, Z7
+	VMULPS           Z2, Z7, Z7
+	VMULPS.BCST      dword3f000000<>+0(SB), Z7, Z7
+	VMOVUPS          Z7, 4288(AX)
+	VPSRLD           $0x00, Z3, Z7
+	VPSRLD           $0x04, Z3, Z8
+	VPANDD.BCST      dword00000007<>+0(SB), Z8, Z8
+	VPXORD           Z7, Z8, Z9
+	VPERMD           Z1, Z9, Z9
+	VPORD            Z9, Z8, Z8
+	VPERMD           Z0, Z7, Z7
+	VPERMD           Z0, Z8, Z8
+	VPSRLD           $0x00, Z11, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       (R15)(Z9*8), K2, Z10
+	VPXORD           Z7, Z10, Z10
+	VPSUBB           Z7, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32        Z10, 1536(AX)
+	VPBROADCASTD     96(R14), Z7
+	VPBROADCASTD     100(R14), Z9
+	VPBROADCASTD     104(R14), Z10
+	VPBROADCASTD     108(R14), Z12
+	VMOVDQU32        1536(CX), Z13
+	VPDPBUSD.BCST    768(R12), Z13, Z7
+	VPDPBUSD.BCST    772(R12), Z13, Z9
+	VPDPBUSD.BCST    776(R12), Z13, Z10
+	VPDPBUSD.BCST    780(R12), Z13, Z12
+	VMOVDQU32        1600(CX), Z13
+	VPDPBUSD.BCST    800(R12), Z13, Z7
+	VPDPBUSD.BCST    804(R12), Z13, Z9
+	VPDPBUSD.BCST    808(R12), Z13, Z10
+	VPDPBUSD.BCST    812(R12), Z13, Z12
+	VMOVDQU32        1664(CX), Z13
+	VPDPBUSD.BCST    832(R12), Z13, Z7
+	VPSRLD           $0x08, Z11, Z14
+	VPANDD.BCST      dword000000ff<>+0(SB), Z14, Z14
+	KMOVW            K1, K2
+	VPXORD           Z15, Z15, Z15
+	VPGATHERDD       (R15)(Z14*8), K2, Z15
+	VPXORD           Z8, Z15, Z15
+	VPSUBB           Z8, Z15, Z15
+	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
+	VMOVDQU32        Z15, 1600(AX)
+	PREFETCHT0       640(R10)
+	VPDPBUSD.BCST    836(R12), Z13, Z9
+	VPDPBUSD.BCST    840(R12), Z13, Z10
+	VPDPBUSD.BCST    844(R12), Z13, Z12
+	VMOVDQU32        1728(CX), Z8
+	VPDPBUSD.BCST    864(R12), Z8, Z7
+	VPDPBUSD.BCST    868(R12), Z8, Z9
+	VPDPBUSD.BCST    872(R12), Z8, Z10
+	VPDPBUSD.BCST    876(R12), Z8, Z12
+	VMOVDQU32        1792(CX), Z8
+	VPDPBUSD.BCST    896(R12), Z8, Z7
+	VPDPBUSD.BCST    900(R12), Z8, Z9
+	VPDPBUSD.BCST    904(R12), Z8, Z10
+	VPDPBUSD.BCST    908(R12), Z8, Z12
+	VMOVDQU32        1856(CX), Z8
+	VPDPBUSD.BCST    928(R12), Z8, Z7
+	VPDPBUSD.BCST    932(R12), Z8, Z9
+	VPSRLD           $0x07, Z3, Z13
+	VPSRLD           $0x0b, Z3, Z14
+	VPANDD.BCST      dword00000007<>+0(SB), Z14, Z14
+	VPXORD           Z13, Z14, Z15
+	VPERMD           Z1, Z15, Z15
+	VPORD            Z15, Z14, Z14
+	VPERMD           Z0, Z13, Z13
+	VPERMD           Z0, Z14, Z14
+	VPSRLD           $0x10, Z11, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       (R15)(Z15*8), K2, Z16
+	VPXORD           Z13, Z16, Z16
+	VPSUBB           Z13, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, 1664(AX)
+	VPDPBUSD.BCST    936(R12), Z8, Z10
+	VPDPBUSD.BCST    940(R12), Z8, Z12
+	VMOVDQU32        1920(CX), Z8
+	VPDPBUSD.BCST    960(R12), Z8, Z7
+	VPDPBUSD.BCST    964(R12), Z8, Z9
+	VPDPBUSD.BCST    968(R12), Z8, Z10
+	VPDPBUSD.BCST    972(R12), Z8, Z12
+	VMOVDQU32        1984(CX), Z8
+	VPDPBUSD.BCST    992(R12), Z8, Z7
+	VPDPBUSD.BCST    996(R12), Z8, Z9
+	VPDPBUSD.BCST    1000(R12), Z8, Z10
+	VPDPBUSD.BCST    1004(R12), Z8, Z12
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           4288(CX), Z7, Z7
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           4288(CX), Z9, Z9
+	VPSRLD           $0x18, Z11, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R15)(Z8*8), K2, Z11
+	VPXORD           Z14, Z11, Z11
+	VPSUBB           Z14, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32        Z11, 1728(AX)
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           4288(CX), Z10, Z10
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           4288(CX), Z12, Z12
+	VMOVUPS          (R11), Z8
+	VFMADD231PS.BCST 96(R13), Z7, Z8
+	VMOVUPS          Z8, (R11)
+	VMOVUPS          64(R11), Z7
+	VFMADD231PS.BCST 100(R13), Z9, Z7
+	VMOVUPS          Z7, 64(R11)
+	VMOVUPS          128(R11), Z7
+	VFMADD231PS.BCST 104(R13), Z10, Z7
+	VMOVUPS          Z7, 128(R11)
+	VMOVUPS          192(R11), Z7
+	VFMADD231PS.BCST 108(R13), Z12, Z7
+	VMOVUPS          Z7, 192(R11)
+	VPSRLD           $0x0e, Z3, Z7
+	VPSRLD           $0x12, Z3, Z8
+	VPANDD.BCST      dword00000007<>+0(SB), Z8, Z8
+	VPXORD           Z7, Z8, Z9
+	VPERMD           Z1, Z9, Z9
+	VPORD            Z9, Z8, Z8
+	VPERMD           Z0, Z7, Z7
+	VPERMD           Z0, Z8, Z8
+	VPSRLD           $0x00, Z6, Z9
+	VPANDD.BCST      dword000000ff<>+0(SB), Z9, Z9
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       (R15)(Z9*8), K2, Z10
+	VPXORD           Z7, Z10, Z10
+	VPSUBB           Z7, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32        Z10, 1792(AX)
+	PREFETCHT0       704(R10)
+	VPBROADCASTD     112(R14), Z7
+	VPBROADCASTD     116(R14), Z9
+	VPBROADCASTD     120(R14), Z10
+	VPBROADCASTD     124(R14), Z11
+	VMOVDQU32        1536(CX), Z12
+	VPDPBUSD.BCST    784(R12), Z12, Z7
+	VPDPBUSD.BCST    788(R12), Z12, Z9
+	VPDPBUSD.BCST    792(R12), Z12, Z10
+	VPDPBUSD.BCST    796(R12), Z12, Z11
+	VMOVDQU32        1600(CX), Z12
+	VPDPBUSD.BCST    816(R12), Z12, Z7
+	VPDPBUSD.BCST    820(R12), Z12, Z9
+	VPDPBUSD.BCST    824(R12), Z12, Z10
+	VPDPBUSD.BCST    828(R12), Z12, Z11
+	VMOVDQU32        1664(CX), Z12
+	VPDPBUSD.BCST    848(R12), Z12, Z7
+	VPSRLD           $0x08, Z6, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R15)(Z13*8), K2, Z14
+	VPXORD           Z8, Z14, Z14
+	VPSUBB           Z8, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 1856(AX)
+	VPDPBUSD.BCST    852(R12), Z12, Z9
+	VPDPBUSD.BCST    856(R12), Z12, Z10
+	VPDPBUSD.BCST    860(R12), Z12, Z11
+	VMOVDQU32        1728(CX), Z8
+	VPDPBUSD.BCST    880(R12), Z8, Z7
+	VPDPBUSD.BCST    884(R12), Z8, Z9
+	VPDPBUSD.BCST    888(R12), Z8, Z10
+	VPDPBUSD.BCST    892(R12), Z8, Z11
+	VMOVDQU32        1792(CX), Z8
+	VPDPBUSD.BCST    912(R12), Z8, Z7
+	VPDPBUSD.BCST    916(R12), Z8, Z9
+	VPDPBUSD.BCST    920(R12), Z8, Z10
+	VPDPBUSD.BCST    924(R12), Z8, Z11
+	VMOVDQU32        1856(CX), Z8
+	VPDPBUSD.BCST    944(R12), Z8, Z7
+	VPDPBUSD.BCST    948(R12), Z8, Z9
+	VPSRLD           $0x15, Z3, Z12
+	VPSRLD           $0x19, Z3, Z3
+	VPANDD.BCST      dword00000007<>+0(SB), Z3, Z3
+	VPXORD           Z12, Z3, Z13
+	VPERMD           Z1, Z13, Z13
+	VPORD            Z13, Z3, Z3
+	VPERMD           Z0, Z12, Z12
+	VPERMD           Z0, Z3, Z3
+	VPSRLD           $0x10, Z6, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R15)(Z13*8), K2, Z14
+	VPXORD           Z12, Z14, Z14
+	VPSUBB           Z12, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 1920(AX)
+	PREFETCHT0       768(R10)
+	VPDPBUSD.BCST    952(R12), Z8, Z10
+	VPDPBUSD.BCST    956(R12), Z8, Z11
+	VMOVDQU32        1920(CX), Z8
+	VPDPBUSD.BCST    976(R12), Z8, Z7
+	VPDPBUSD.BCST    980(R12), Z8, Z9
+	VPDPBUSD.BCST    984(R12), Z8, Z10
+	VPDPBUSD.BCST    988(R12), Z8, Z11
+	VMOVDQU32        1984(CX), Z8
+	VPDPBUSD.BCST    1008(R12), Z8, Z7
+	VPDPBUSD.BCST    1012(R12), Z8, Z9
+	VPDPBUSD.BCST    1016(R12), Z8, Z10
+	VPDPBUSD.BCST    1020(R12), Z8, Z11
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           4288(CX), Z7, Z7
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           4288(CX), Z9, Z9
+	VPSRLD           $0x18, Z6, Z6
+	VPANDD.BCST      dword000000ff<>+0(SB), Z6, Z6
+	KMOVW            K1, K2
+	VPXORD           Z8, Z8, Z8
+	VPGATHERDD       (R15)(Z6*8), K2, Z8
+	VPXORD           Z3, Z8, Z8
+	VPSUBB           Z3, Z8, Z8
+	VPXORD.BCST      dword80808080<>+0(SB), Z8, Z8
+	VMOVDQU32        Z8, 1984(AX)
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           4288(CX), Z10, Z10
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4288(CX), Z11, Z11
+	VMOVUPS          256(R11), Z3
+	VFMADD231PS.BCST 112(R13), Z7, Z3
+	VMOVUPS          Z3, 256(R11)
+	VMOVUPS          320(R11), Z3
+	VFMADD231PS.BCST 116(R13), Z9, Z3
+	VMOVUPS          Z3, 320(R11)
+	VMOVUPS          384(R11), Z3
+	VFMADD231PS.BCST 120(R13), Z10, Z3
+	VMOVUPS          Z3, 384(R11)
+	VMOVUPS          448(R11), Z3
+	VFMADD231PS.BCST 124(R13), Z11, Z3
+	VMOVUPS          Z3, 448(R11)
+	VBROADCASTI32X4  82(DX), Z3
+	VINSERTI32X4     $0x01, 82(DI), Z3, Z3
+	VINSERTI32X4     $0x02, 82(R8), Z3, Z3
+	VINSERTI32X4     $0x03, 82(R9), Z3, Z3
+	VBROADCASTI32X4  82(DX)(BX*1), Z6
+	VINSERTI32X4     $0x01, 82(DI)(BX*1), Z6, Z6
+	VINSERTI32X4     $0x02, 82(R8)(BX*1), Z6, Z6
+	VINSERTI32X4     $0x03, 82(R9)(BX*1), Z6, Z6
+	VBROADCASTI32X4  82(DX)(BX*2), Z7
+	VINSERTI32X4     $0x01, 82(DI)(BX*2), Z7, Z7
+	VINSERTI32X4     $0x02, 82(R8)(BX*2), Z7, Z7
+	VINSERTI32X4     $0x03, 82(R9)(BX*2), Z7, Z7
+	VBROADCASTI32X4  82(DX)(SI*1), Z8
+	VINSERTI32X4     $0x01, 82(DI)(SI*1), Z8, Z8
+	VINSERTI32X4     $0x02, 82(R8)(SI*1), Z8, Z8
+	VINSERTI32X4     $0x03, 82(R9)(SI*1), Z8, Z8
+	VPUNPCKLDQ       Z6, Z3, Z9
+	VPUNPCKHDQ       Z6, Z3, Z3
+	VPUNPCKLDQ       Z8, Z7, Z6
+	VPUNPCKHDQ       Z8, Z7, Z7
+	VPUNPCKLQDQ      Z6, Z9, Z8
+	VPUNPCKHQDQ      Z6, Z9, Z6
+	VPUNPCKLQDQ      Z7, Z3, Z9
+	VPUNPCKHQDQ      Z7, Z3, Z3
+	VBROADCASTI32X4  34(DX), Z7
+	VINSERTI32X4     $0x01, 34(DI), Z7, Z7
+	VINSERTI32X4     $0x02, 34(R8), Z7, Z7
+	VINSERTI32X4     $0x03, 34(R9), Z7, Z7
+	VBROADCASTI32X4  34(DX)(BX*1), Z10
+	VINSERTI32X4     $0x01, 34(DI)(BX*1), Z10, Z10
+	VINSERTI32X4     $0x02, 34(R8)(BX*1), Z10, Z10
+	VINSERTI32X4     $0x03, 34(R9)(BX*1), Z10, Z10
+	VBROADCASTI32X4  34(DX)(BX*2), Z11
+	VINSERTI32X4     $0x01, 34(DI)(BX*2), Z11, Z11
+	VINSERTI32X4     $0x02, 34(R8)(BX*2), Z11, Z11
+	VINSERTI32X4     $0x03, 34(R9)(BX*2), Z11, Z11
+	VBROADCASTI32X4  34(DX)(SI*1), Z12
+	VINSERTI32X4     $0x01, 34(DI)(SI*1), Z12, Z12
+	VINSERTI32X4     $0x02, 34(R8)(SI*1), Z12, Z12
+	VINSERTI32X4     $0x03, 34(R9)(SI*1), Z12, Z12
+	VPUNPCKLDQ       Z10, Z7, Z13
+	VPUNPCKHDQ       Z10, Z7, Z7
+	VPUNPCKLDQ       Z12, Z11, Z10
+	VPUNPCKHDQ       Z12, Z11, Z11
+	VPUNPCKLQDQ      Z10, Z13, Z12
+	VPUNPCKHQDQ      Z10, Z13, Z10
+	VPUNPCKLQDQ      Z11, Z7, Z13
+	VPUNPCKHQDQ      Z11, Z7, Z7
+	VPSRLD           $0x1c, Z8, Z11
+	VCVTDQ2PS        Z11, Z11
+	VADDPS.BCST      dword3f000000<>+0(SB), Z11, Z11
+	VMULPS           Z2, Z11, Z11
+	VMULPS.BCST      dword3f000000<>+0(SB), Z11, Z11
+	VMOVUPS          Z11, 4352(AX)
+	VPSRLD           $0x00, Z8, Z11
+	VPSRLD           $0x04, Z8, Z14
+	VPANDD.BCST      dword00000007<>+0(SB), Z14, Z14
+	VPXORD           Z11, Z14, Z15
+	VPERMD           Z1, Z15, Z15
+	VPORD            Z15, Z14, Z14
+	VPERMD           Z0, Z11, Z11
+	VPERMD           Z0, Z14, Z14
+	VPSRLD           $0x00, Z12, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       (R15)(Z15*8), K2, Z16
+	VPXORD           Z11, Z16, Z16
+	VPSUBB           Z11, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, 2048(AX)
+	VPBROADCASTD     128(R14), Z11
+	VPBROADCASTD     132(R14), Z15
+	VPBROADCASTD     136(R14), Z16
+	VPBROADCASTD     140(R14), Z17
+	VMOVDQU32        2048(CX), Z18
+	VPDPBUSD.BCST    1024(R12), Z18, Z11
+	VPDPBUSD.BCST    1028(R12), Z18, Z15
+	VPDPBUSD.BCST    1032(R12), Z18, Z16
+	VPDPBUSD.BCST    1036(R12), Z18, Z17
+	VMOVDQU32        2112(CX), Z18
+	VPDPBUSD.BCST    1056(R12), Z18, Z11
+	VPDPBUSD.BCST    1060(R12), Z18, Z15
+	VPDPBUSD.BCST    1064(R12), Z18, Z16
+	VPDPBUSD.BCST    1068(R12), Z18, Z17
+	VMOVDQU32        2176(CX), Z18
+	VPDPBUSD.BCST    1088(R12), Z18, Z11
+	VPSRLD           $0x08, Z12, Z19
+	VPANDD.BCST      dword000000ff<>+0(SB), Z19, Z19
+	KMOVW            K1, K2
+	VPXORD           Z20, Z20, Z20
+	VPGATHERDD       (R15)(Z19*8), K2, Z20
+	VPXORD           Z14, Z20, Z20
+	VPSUBB           Z14, Z20, Z20
+	VPXORD.BCST      dword80808080<>+0(SB), Z20, Z20
+	VMOVDQU32        Z20, 2112(AX)
+	PREFETCHT0       832(R10)
+	VPDPBUSD.BCST    1092(R12), Z18, Z15
+	VPDPBUSD.BCST    1096(R12), Z18, Z16
+	VPDPBUSD.BCST    1100(R12), Z18, Z17
+	VMOVDQU32        2240(CX), Z14
+	VPDPBUSD.BCST    1120(R12), Z14, Z11
+	VPDPBUSD.BCST    1124(R12), Z14, Z15
+	VPDPBUSD.BCST    1128(R12), Z14, Z16
+	VPDPBUSD.BCST    1132(R12), Z14, Z17
+	VMOVDQU32        2304(CX), Z14
+	VPDPBUSD.BCST    1152(R12), Z14, Z11
+	VPDPBUSD.BCST    1156(R12), Z14, Z15
+	VPDPBUSD.BCST    1160(R12), Z14, Z16
+	VPDPBUSD.BCST    1164(R12), Z14, Z17
+	VMOVDQU32        2368(CX), Z14
+	VPDPBUSD.BCST    1184(R12), Z14, Z11
+	VPDPBUSD.BCST    1188(R12), Z14, Z15
+	VPSRLD           $0x07, Z8, Z18
+	VPSRLD           $0x0b, Z8, Z19
+	VPANDD.BCST      dword00000007<>+0(SB), Z19, Z19
+	VPXORD           Z18, Z19, Z20
+	VPERMD           Z1, Z20, Z20
+	VPORD            Z20, Z19, Z19
+	VPERMD           Z0, Z18, Z18
+	VPERMD           Z0, Z19, Z19
+	VPSRLD           $0x10, Z12, Z20
+	VPANDD.BCST      dword000000ff<>+0(SB), Z20, Z20
+	KMOVW            K1, K2
+	VPXORD           Z21, Z21, Z21
+	VPGATHERDD       (R15)(Z20*8), K2, Z21
+	VPXORD           Z18, Z21, Z21
+	VPSUBB           Z18, Z21, Z21
+	VPXORD.BCST      dword80808080<>+0(SB), Z21, Z21
+	VMOVDQU32        Z21, 2176(AX)
+	VPDPBUSD.BCST    1192(R12), Z14, Z16
+	VPDPBUSD.BCST    1196(R12), Z14, Z17
+	VMOVDQU32        2432(CX), Z14
+	VPDPBUSD.BCST    1216(R12), Z14, Z11
+	VPDPBUSD.BCST    1220(R12), Z14, Z15
+	VPDPBUSD.BCST    1224(R12), Z14, Z16
+	VPDPBUSD.BCST    1228(R12), Z14, Z17
+	VMOVDQU32        2496(CX), Z14
+	VPDPBUSD.BCST    1248(R12), Z14, Z11
+	VPDPBUSD.BCST    1252(R12), Z14, Z15
+	VPDPBUSD.BCST    1256(R12), Z14, Z16
+	VPDPBUSD.BCST    1260(R12), Z14, Z17
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4352(CX), Z11, Z11
+	VCVTDQ2PS        Z15, Z15
+	VMULPS           4352(CX), Z15, Z15
+	VPSRLD           $0x18, Z12, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R15)(Z12*8), K2, Z14
+	VPXORD           Z19, Z14, Z14
+	VPSUBB           Z19, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 2240(AX)
+	PREFETCHT0       896(R10)
+	VCVTDQ2PS        Z16, Z16
+	VMULPS           4352(CX), Z16, Z16
+	VCVTDQ2PS        Z17, Z17
+	VMULPS           4352(CX), Z17, Z17
+	VMOVUPS          (R11), Z12
+	VFMADD231PS.BCST 128(R13), Z11, Z12
+	VMOVUPS          Z12, (R11)
+	VMOVUPS          64(R11), Z11
+	VFMADD231PS.BCST 132(R13), Z15, Z11
+	VMOVUPS          Z11, 64(R11)
+	VMOVUPS          128(R11), Z11
+	VFMADD231PS.BCST 136(R13), Z16, Z11
+	VMOVUPS          Z11, 128(R11)
+	VMOVUPS          192(R11), Z11
+	VFMADD231PS.BCST 140(R13), Z17, Z11
+	VMOVUPS          Z11, 192(R11)
+	VPSRLD           $0x0e, Z8, Z11
+	VPSRLD           $0x12, Z8, Z12
+	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
+	VPXORD           Z11, Z12, Z14
+	VPERMD           Z1, Z14, Z14
+	VPORD            Z14, Z12, Z12
+	VPERMD           Z0, Z11, Z11
+	VPERMD           Z0, Z12, Z12
+	VPSRLD           $0x00, Z10, Z14
+	VPANDD.BCST      dword000000ff<>+0(SB), Z14, Z14
+	KMOVW            K1, K2
+	VPXORD           Z15, Z15, Z15
+	VPGATHERDD       (R15)(Z14*8), K2, Z15
+	VPXORD           Z11, Z15, Z15
+	VPSUBB           Z11, Z15, Z15
+	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
+	VMOVDQU32        Z15, 2304(AX)
+	VPBROADCASTD     144(R14), Z11
+	VPBROADCASTD     148(R14), Z14
+	VPBROADCASTD     152(R14), Z15
+	VPBROADCASTD     156(R14), Z16
+	VMOVDQU32        2048(CX), Z17
+	VPDPBUSD.BCST    1040(R12), Z17, Z11
+	VPDPBUSD.BCST    1044(R12), Z17, Z14
+	VPDPBUSD.BCST    1048(R12), Z17, Z15
+	VPDPBUSD.BCST    1052(R12), Z17, Z16
+	VMOVDQU32        2112(CX), Z17
+	VPDPBUSD.BCST    1072(R12), Z17, Z11
+	VPDPBUSD.BCST    1076(R12), Z17, Z14
+	VPDPBUSD.BCST    1080(R12), Z17, Z15
+	VPDPBUSD.BCST    1084(R12), Z17, Z16
+	VMOVDQU32        2176(CX), Z17
+	VPDPBUSD.BCST    1104(R12), Z17, Z11
+	VPSRLD           $0x08, Z10, Z18
+	VPANDD.BCST      dword000000ff<>+0(SB), Z18, Z18
+	KMOVW            K1, K2
+	VPXORD           Z19, Z19, Z19
+	VPGATHERDD       (R15)(Z18*8), K2, Z19
+	VPXORD           Z12, Z19, Z19
+	VPSUBB           Z12, Z19, Z19
+	VPXORD.BCST      dword80808080<>+0(SB), Z19, Z19
+	VMOVDQU32        Z19, 2368(AX)
+	VPDPBUSD.BCST    1108(R12), Z17, Z14
+	VPDPBUSD.BCST    1112(R12), Z17, Z15
+	VPDPBUSD.BCST    1116(R12), Z17, Z16
+	VMOVDQU32        2240(CX), Z12
+	VPDPBUSD.BCST    1136(R12), Z12, Z11
+	VPDPBUSD.BCST    1140(R12), Z12, Z14
+	VPDPBUSD.BCST    1144(R12), Z12, Z15
+	VPDPBUSD.BCST    1148(R12), Z12, Z16
+	VMOVDQU32        2304(CX), Z12
+	VPDPBUSD.BCST    1168(R12), Z12, Z11
+	VPDPBUSD.BCST    1172(R12), Z12, Z14
+	VPDPBUSD.BCST    1176(R12), Z12, Z15
+	VPDPBUSD.BCST    1180(R12), Z12, Z16
+	VMOVDQU32        2368(CX), Z12
+	VPDPBUSD.BCST    1200(R12), Z12, Z11
+	VPDPBUSD.BCST    1204(R12), Z12, Z14
+	VPSRLD           $0x15, Z8, Z17
+	VPSRLD           $0x19, Z8, Z8
+	VPANDD.BCST      dword00000007<>+0(SB), Z8, Z8
+	VPXORD           Z17, Z8, Z18
+	VPERMD           Z1, Z18, Z18
+	VPORD            Z18, Z8, Z8
+	VPERMD           Z0, Z17, Z17
+	VPERMD           Z0, Z8, Z8
+	VPSRLD           $0x10, Z10, Z18
+	VPANDD.BCST      dword000000ff<>+0(SB), Z18, Z18
+	KMOVW            K1, K2
+	VPXORD           Z19, Z19, Z19
+	VPGATHERDD       (R15)(Z18*8), K2, Z19
+	VPXORD           Z17, Z19, Z19
+	VPSUBB           Z17, Z19, Z19
+	VPXORD.BCST      dword80808080<>+0(SB), Z19, Z19
+	VMOVDQU32        Z19, 2432(AX)
+	PREFETCHT0       960(R10)
+	VPDPBUSD.BCST    1208(R12), Z12, Z15
+	VPDPBUSD.BCST    1212(R12), Z12, Z16
+	VMOVDQU32        2432(CX), Z12
+	VPDPBUSD.BCST    1232(R12), Z12, Z11
+	VPDPBUSD.BCST    1236(R12), Z12, Z14
+	VPDPBUSD.BCST    1240(R12), Z12, Z15
+	VPDPBUSD.BCST    1244(R12), Z12, Z16
+	VMOVDQU32        2496(CX), Z12
+	VPDPBUSD.BCST    1264(R12), Z12, Z11
+	VPDPBUSD.BCST    1268(R12), Z12, Z14
+	VPDPBUSD.BCST    1272(R12), Z12, Z15
+	VPDPBUSD.BCST    1276(R12), Z12, Z16
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4352(CX), Z11, Z11
+	VCVTDQ2PS        Z14, Z14
+	VMULPS           4352(CX), Z14, Z14
+	VPSRLD           $0x18, Z10, Z10
+	VPANDD.BCST      dword000000ff<>+0(SB), Z10, Z10
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R15)(Z10*8), K2, Z12
+	VPXORD           Z8, Z12, Z12
+	VPSUBB           Z8, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, 2496(AX)
+	VCVTDQ2PS        Z15, Z15
+	VMULPS           4352(CX), Z15, Z15
+	VCVTDQ2PS        Z16, Z16
+	VMULPS           4352(CX), Z16, Z16
+	VMOVUPS          256(R11), Z8
+	VFMADD231PS.BCST 144(R13), Z11, Z8
+	VMOVUPS          Z8, 256(R11)
+	VMOVUPS          320(R11), Z8
+	VFMADD231PS.BCST 148(R13), Z14, Z8
+	VMOVUPS          Z8, 320(R11)
+	VMOVUPS          384(R11), Z8
+	VFMADD231PS.BCST 152(R13), Z15, Z8
+	VMOVUPS          Z8, 384(R11)
+	VMOVUPS          448(R11), Z8
+	VFMADD231PS.BCST 156(R13), Z16, Z8
+	VMOVUPS          Z8, 448(R11)
+	VPSRLD           $0x1c, Z6, Z8
+	VCVTDQ2PS        Z8, Z8
+	VADDPS.BCST      dword3f000000<>+0(SB), Z8, Z8
+	VMULPS           Z2, Z8, Z8
+	VMULPS.BCST      dword3f000000<>+0(SB), Z8, Z8
+	VMOVUPS          Z8, 4416(AX)
+	VPSRLD           $0x00, Z6, Z8
+	VPSRLD           $0x04, Z6, Z10
+	VPANDD.BCST      dword00000007<>+0(SB), Z10, Z10
+	VPXORD           Z8, Z10, Z11
+	VPERMD           Z1, Z11, Z11
+	VPORD            Z11, Z10, Z10
+	VPERMD           Z0, Z8, Z8
+	VPERMD           Z0, Z10, Z10
+	VPSRLD           $0x00, Z13, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R15)(Z11*8), K2, Z12
+	VPXORD           Z8, Z12, Z12
+	VPSUBB           Z8, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, 2560(AX)
+	PREFETCHT0       1024(R10)
+	VPBROADCASTD     160(R14), Z8
+	VPBROADCASTD     164(R14), Z11
+	VPBROADCASTD     168(R14), Z12
+	VPBROADCASTD     172(R14), Z14
+	VMOVDQU32        2560(CX), Z15
+	VPDPBUSD.BCST    1280(R12), Z15, Z8
+	VPDPBUSD.BCST    1284(R12), Z15, Z11
+	VPDPBUSD.BCST    1288(R12), Z15, Z12
+	VPDPBUSD.BCST    1292(R12), Z15, Z14
+	VMOVDQU32        2624(CX), Z15
+	VPDPBUSD.BCST    1312(R12), Z15, Z8
+	VPDPBUSD.BCST    1316(R12), Z15, Z11
+	VPDPBUSD.BCST    1320(R12), Z15, Z12
+	VPDPBUSD.BCST    1324(R12), Z15, Z14
+	VMOVDQU32        2688(CX), Z15
+	VPDPBUSD.BCST    1344(R12), Z15, Z8
+	VPSRLD           $0x08, Z13, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	KMOVW            K1, K2
+	VPXORD           Z17, Z17, Z17
+	VPGATHERDD       (R15)(Z16*8), K2, Z17
+	VPXORD           Z10, Z17, Z17
+	VPSUBB           Z10, Z17, Z17
+	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
+	VMOVDQU32        Z17, 2624(AX)
+	VPDPBUSD.BCST    1348(R12), Z15, Z11
+	VPDPBUSD.BCST    1352(R12), Z15, Z12
+	VPDPBUSD.BCST    1356(R12), Z15, Z14
+	VMOVDQU32        2752(CX), Z10
+	VPDPBUSD.BCST    1376(R12), Z10, Z8
+	VPDPBUSD.BCST    1380(R12), Z10, Z11
+	VPDPBUSD.BCST    1384(R12), Z10, Z12
+	VPDPBUSD.BCST    1388(R12), Z10, Z14
+	VMOVDQU32        2816(CX), Z10
+	VPDPBUSD.BCST    1408(R12), Z10, Z8
+	VPDPBUSD.BCST    1412(R12), Z10, Z11
+	VPDPBUSD.BCST    1416(R12), Z10, Z12
+	VPDPBUSD.BCST    1420(R12), Z10, Z14
+	VMOVDQU32        2880(CX), Z10
+	VPDPBUSD.BCST    1440(R12), Z10, Z8
+	VPDPBUSD.BCST    1444(R12), Z10, Z11
+	VPSRLD           $0x07, Z6, Z15
+	VPSRLD           $0x0b, Z6, Z16
+	VPANDD.BCST      dword00000007<>+0(SB), Z16, Z16
+	VPXORD           Z15, Z16, Z17
+	VPERMD           Z1, Z17, Z17
+	VPORD            Z17, Z16, Z16
+	VPERMD           Z0, Z15, Z15
+	VPERMD           Z0, Z16, Z16
+	VPSRLD           $0x10, Z13, Z17
+	VPANDD.BCST      dword000000ff<>+0(SB), Z17, Z17
+	KMOVW            K1, K2
+	VPXORD           Z18, Z18, Z18
+	VPGATHERDD       (R15)(Z17*8), K2, Z18
+	VPXORD           Z15, Z18, Z18
+	VPSUBB           Z15, Z18, Z18
+	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
+	VMOVDQU32        Z18, 2688(AX)
+	VPDPBUSD.BCST    1448(R12), Z10, Z12
+	VPDPBUSD.BCST    1452(R12), Z10, Z14
+	VMOVDQU32        2944(CX), Z10
+	VPDPBUSD.BCST    1472(R12), Z10, Z8
+	VPDPBUSD.BCST    1476(R12), Z10, Z11
+	VPDPBUSD.BCST    1480(R12), Z10, Z12
+	VPDPBUSD.BCST    1484(R12), Z10, Z14
+	VMOVDQU32        3008(CX), Z10
+	VPDPBUSD.BCST    1504(R12), Z10, Z8
+	VPDPBUSD.BCST    1508(R12), Z10, Z11
+	VPDPBUSD.BCST    1512(R12), Z10, Z12
+	VPDPBUSD.BCST    1516(R12), Z10, Z14
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           4416(CX), Z8, Z8
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4416(CX), Z11, Z11
+	VPSRLD           $0x18, Z13, Z10
+	VPANDD.BCST      dword000000ff<>+0(SB), Z10, Z10
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R15)(Z10*8), K2, Z13
+	VPXORD           Z16, Z13, Z13
+	VPSUBB           Z16, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VMOVDQU32        Z13, 2752(AX)
+	PREFETCHT0       1088(R10)
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           4416(CX), Z12, Z12
+	VCVTDQ2PS        Z14, Z14
+	VMULPS           4416(CX), Z14, Z14
+	VMOVUPS          (R11), Z10
+	VFMADD231PS.BCST 160(R13), Z8, Z10
+	VMOVUPS          Z10, (R11)
+	VMOVUPS          64(R11), Z8
+	VFMADD231PS.BCST 164(R13), Z11, Z8
+	VMOVUPS          Z8, 64(R11)
+	VMOVUPS          128(R11), Z8
+	VFMADD231PS.BCST 168(R13), Z12, Z8
+	VMOVUPS          Z8, 128(R11)
+	VMOVUPS          192(R11), Z8
+	VFMADD231PS.BCST 172(R13), Z14, Z8
+	VMOVUPS          Z8, 192(R11)
+	VPSRLD           $0x0e, Z6, Z8
+	VPSRLD           $0x12, Z6, Z10
+	VPANDD.BCST      dword00000007<>+0(SB), Z10, Z10
+	VPXORD           Z8, Z10, Z11
+	VPERMD           Z1, Z11, Z11
+	VPORD            Z11, Z10, Z10
+	VPERMD           Z0, Z8, Z8
+	VPERMD           Z0, Z10, Z10
+	VPSRLD           $0x00, Z7, Z11
+	VPANDD.BCST      dword000000ff<>+0(SB), Z11, Z11
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R15)(Z11*8), K2, Z12
+	VPXORD           Z8, Z12, Z12
+	VPSUBB           Z8, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, 2816(AX)
+	VPBROADCASTD     176(R14), Z8
+	VPBROADCASTD     180(R14), Z11
+	VPBROADCASTD     184(R14), Z12
+	VPBROADCASTD     188(R14), Z13
+	VMOVDQU32        2560(CX), Z14
+	VPDPBUSD.BCST    1296(R12), Z14, Z8
+	VPDPBUSD.BCST    1300(R12), Z14, Z11
+	VPDPBUSD.BCST    1304(R12), Z14, Z12
+	VPDPBUSD.BCST    1308(R12), Z14, Z13
+	VMOVDQU32        2624(CX), Z14
+	VPDPBUSD.BCST    1328(R12), Z14, Z8
+	VPDPBUSD.BCST    1332(R12), Z14, Z11
+	VPDPBUSD.BCST    1336(R12), Z14, Z12
+	VPDPBUSD.BCST    1340(R12), Z14, Z13
+	VMOVDQU32        2688(CX), Z14
+	VPDPBUSD.BCST    1360(R12), Z14, Z8
+	VPSRLD           $0x08, Z7, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       (R15)(Z15*8), K2, Z16
+	VPXORD           Z10, Z16, Z16
+	VPSUBB           Z10, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, 2880(AX)
+	VPDPBUSD.BCST    1364(R12), Z14, Z11
+	VPDPBUSD.BCST    1368(R12), Z14, Z12
+	VPDPBUSD.BCST    1372(R12), Z14, Z13
+	VMOVDQU32        2752(CX), Z10
+	VPDPBUSD.BCST    1392(R12), Z10, Z8
+	VPDPBUSD.BCST    1396(R12), Z10, Z11
+	VPDPBUSD.BCST    1400(R12), Z10, Z12
+	VPDPBUSD.BCST    1404(R12), Z10, Z13
+	VMOVDQU32        2816(CX), Z10
+	VPDPBUSD.BCST    1424(R12), Z10, Z8
+	VPDPBUSD.BCST    1428(R12), Z10, Z11
+	VPDPBUSD.BCST    1432(R12), Z10, Z12
+	VPDPBUSD.BCST    1436(R12), Z10, Z13
+	VMOVDQU32        2880(CX), Z10
+	VPDPBUSD.BCST    1456(R12), Z10, Z8
+	VPDPBUSD.BCST    1460(R12), Z10, Z11
+	VPSRLD           $0x15, Z6, Z14
+	VPSRLD           $0x19, Z6, Z6
+	VPANDD.BCST      dword00000007<>+0(SB), Z6, Z6
+	VPXORD           Z14, Z6, Z15
+	VPERMD           Z1, Z15, Z15
+	VPORD            Z15, Z6, Z6
+	VPERMD           Z0, Z14, Z14
+	VPERMD           Z0, Z6, Z6
+	VPSRLD           $0x10, Z7, Z15
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z15
+	KMOVW            K1, K2
+	VPXORD           Z16, Z16, Z16
+	VPGATHERDD       (R15)(Z15*8), K2, Z16
+	VPXORD           Z14, Z16, Z16
+	VPSUBB           Z14, Z16, Z16
+	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, 2944(AX)
+	PREFETCHT0       1152(R10)
+	VPDPBUSD.BCST    1464(R12), Z10, Z12
+	VPDPBUSD.BCST    1468(R12), Z10, Z13
+	VMOVDQU32        2944(CX), Z10
+	VPDPBUSD.BCST    1488(R12), Z10, Z8
+	VPDPBUSD.BCST    1492(R12), Z10, Z11
+	VPDPBUSD.BCST    1496(R12), Z10, Z12
+	VPDPBUSD.BCST    1500(R12), Z10, Z13
+	VMOVDQU32        3008(CX), Z10
+	VPDPBUSD.BCST    1520(R12), Z10, Z8
+	VPDPBUSD.BCST    1524(R12), Z10, Z11
+	VPDPBUSD.BCST    1528(R12), Z10, Z12
+	VPDPBUSD.BCST    1532(R12), Z10, Z13
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           4416(CX), Z8, Z8
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           4416(CX), Z11, Z11
+	VPSRLD           $0x18, Z7, Z7
+	VPANDD.BCST      dword000000ff<>+0(SB), Z7, Z7
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       (R15)(Z7*8), K2, Z10
+	VPXORD           Z6, Z10, Z10
+	VPSUBB           Z6, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32        Z10, 3008(AX)
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           4416(CX), Z12, Z12
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           4416(CX), Z13, Z13
+	VMOVUPS          256(R11), Z6
+	VFMADD231PS.BCST 176(R13), Z8, Z6
+	VMOVUPS          Z6, 256(R11)
+	VMOVUPS          320(R11), Z6
+	VFMADD231PS.BCST 180(R13), Z11, Z6
+	VMOVUPS          Z6, 320(R11)
+	VMOVUPS          384(R11), Z6
+	VFMADD231PS.BCST 184(R13), Z12, Z6
+	VMOVUPS          Z6, 384(R11)
+	VMOVUPS          448(R11), Z6
+	VFMADD231PS.BCST 188(R13), Z13, Z6
+	VMOVUPS          Z6, 448(R11)
+	VBROADCASTI32X4  50(DX), Z6
+	VINSERTI32X4     $0x01, 50(DI), Z6, Z6
+	VINSERTI32X4     $0x02, 50(R8), Z6, Z6
+	VINSERTI32X4     $0x03, 50(R9), Z6, Z6
+	VBROADCASTI32X4  50(DX)(BX*1), Z7
+	VINSERTI32X4     $0x01, 50(DI)(BX*1), Z7, Z7
+	VINSERTI32X4     $0x02, 50(R8)(BX*1), Z7, Z7
+	VINSERTI32X4     $0x03, 50(R9)(BX*1), Z7, Z7
+	VBROADCASTI32X4  50(DX)(BX*2), Z8
+	VINSERTI32X4     $0x01, 50(DI)(BX*2), Z8, Z8
+	VINSERTI32X4     $0x02, 50(R8)(BX*2), Z8, Z8
+	VINSERTI32X4     $0x03, 50(R9)(BX*2), Z8, Z8
+	VBROADCASTI32X4  50(DX)(SI*1), Z10
+	VINSERTI32X4     $0x01, 50(DI)(SI*1), Z10, Z10
+	VINSERTI32X4     $0x02, 50(R8)(SI*1), Z10, Z10
+	VINSERTI32X4     $0x03, 50(R9)(SI*1), Z10, Z10
+	VPUNPCKLDQ       Z7, Z6, Z11
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLDQ       Z10, Z8, Z7
+	VPUNPCKHDQ       Z10, Z8, Z8
+	VPUNPCKLQDQ      Z7, Z11, Z10
+	VPUNPCKHQDQ      Z7, Z11, Z7
+	VPUNPCKLQDQ      Z8, Z6, Z11
+	VPUNPCKHQDQ      Z8, Z6, Z6
+	VPSRLD           $0x1c, Z9, Z8
+	VCVTDQ2PS        Z8, Z8
+	VADDPS.BCST      dword3f000000<>+0(SB), Z8, Z8
+	VMULPS           Z2, Z8, Z8
+	VMULPS.BCST      dword3f000000<>+0(SB), Z8, Z8
+	VMOVUPS          Z8, 4480(AX)
+	VPSRLD           $0x00, Z9, Z8
+	VPSRLD           $0x04, Z9, Z12
+	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
+	VPXORD           Z8, Z12, Z13
+	VPERMD           Z1, Z13, Z13
+	VPORD            Z13, Z12, Z12
+	VPERMD           Z0, Z8, Z8
+	VPERMD           Z0, Z12, Z12
+	VPSRLD           $0x00, Z10, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R15)(Z13*8), K2, Z14
+	VPXORD           Z8, Z14, Z14
+	VPSUBB           Z8, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 3072(AX)
+	PREFETCHT0       1216(R10)
+	VPBROADCASTD     192(R14), Z8
+	VPBROADCASTD     196(R14), Z13
+	VPBROADCASTD     200(R14), Z14
+	VPBROADCASTD     204(R14), Z15
+	VMOVDQU32        3072(CX), Z16
+	VPDPBUSD.BCST    1536(R12), Z16, Z8
+	VPDPBUSD.BCST    1540(R12), Z16, Z13
+	VPDPBUSD.BCST    1544(R12), Z16, Z14
+	VPDPBUSD.BCST    1548(R12), Z16, Z15
+	VMOVDQU32        3136(CX), Z16
+	VPDPBUSD.BCST    1568(R12), Z16, Z8
+	VPDPBUSD.BCST    1572(R12), Z16, Z13
+	VPDPBUSD.BCST    1576(R12), Z16, Z14
+	VPDPBUSD.BCST    1580(R12), Z16, Z15
+	VMOVDQU32        3200(CX), Z16
+	VPDPBUSD.BCST    1600(R12), Z16, Z8
+	VPSRLD           $0x08, Z10, Z17
+	VPANDD.BCST      dword000000ff<>+0(SB), Z17, Z17
+	KMOVW            K1, K2
+	VPXORD           Z18, Z18, Z18
+	VPGATHERDD       (R15)(Z17*8), K2, Z18
+	VPXORD           Z12, Z18, Z18
+	VPSUBB           Z12, Z18, Z18
+	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
+	VMOVDQU32        Z18, 3136(AX)
+	VPDPBUSD.BCST    1604(R12), Z16, Z13
+	VPDPBUSD.BCST    1608(R12), Z16, Z14
+	VPDPBUSD.BCST    1612(R12), Z16, Z15
+	VMOVDQU32        3264(CX), Z12
+	VPDPBUSD.BCST    1632(R12), Z12, Z8
+	VPDPBUSD.BCST    1636(R12), Z12, Z13
+	VPDPBUSD.BCST    1640(R12), Z12, Z14
+	VPDPBUSD.BCST    1644(R12), Z12, Z15
+	VMOVDQU32        3328(CX), Z12
+	VPDPBUSD.BCST    1664(R12), Z12, Z8
+	VPDPBUSD.BCST    1668(R12), Z12, Z13
+	VPDPBUSD.BCST    1672(R12), Z12, Z14
+	VPDPBUSD.BCST    1676(R12), Z12, Z15
+	VMOVDQU32        3392(CX), Z12
+	VPDPBUSD.BCST    1696(R12), Z12, Z8
+	VPDPBUSD.BCST    1700(R12), Z12, Z13
+	VPSRLD           $0x07, Z9, Z16
+	VPSRLD           $0x0b, Z9, Z17
+	VPANDD.BCST      dword00000007<>+0(SB), Z17, Z17
+	VPXORD           Z16, Z17, Z18
+	VPERMD           Z1, Z18, Z18
+	VPORD            Z18, Z17, Z17
+	VPERMD           Z0, Z16, Z16
+	VPERMD           Z0, Z17, Z17
+	VPSRLD           $0x10, Z10, Z18
+	VPANDD.BCST      dword000000ff<>+0(SB), Z18, Z18
+	KMOVW            K1, K2
+	VPXORD           Z19, Z19, Z19
+	VPGATHERDD       (R15)(Z18*8), K2, Z19
+	VPXORD           Z16, Z19, Z19
+	VPSUBB           Z16, Z19, Z19
+	VPXORD.BCST      dword80808080<>+0(SB), Z19, Z19
+	VMOVDQU32        Z19, 3200(AX)
+	VPDPBUSD.BCST    1704(R12), Z12, Z14
+	VPDPBUSD.BCST    1708(R12), Z12, Z15
+	VMOVDQU32        3456(CX), Z12
+	VPDPBUSD.BCST    1728(R12), Z12, Z8
+	VPDPBUSD.BCST    1732(R12), Z12, Z13
+	VPDPBUSD.BCST    1736(R12), Z12, Z14
+	VPDPBUSD.BCST    1740(R12), Z12, Z15
+	VMOVDQU32        3520(CX), Z12
+	VPDPBUSD.BCST    1760(R12), Z12, Z8
+	VPDPBUSD.BCST    1764(R12), Z12, Z13
+	VPDPBUSD.BCST    1768(R12), Z12, Z14
+	VPDPBUSD.BCST    1772(R12), Z12, Z15
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           4480(CX), Z8, Z8
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           4480(CX), Z13, Z13
+	VPSRLD           $0x18, Z10, Z10
+	VPANDD.BCST      dword000000ff<>+0(SB), Z10, Z10
+	KMOVW            K1, K2
+	VPXORD           Z12, Z12, Z12
+	VPGATHERDD       (R15)(Z10*8), K2, Z12
+	VPXORD           Z17, Z12, Z12
+	VPSUBB           Z17, Z12, Z12
+	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
+	VMOVDQU32        Z12, 3264(AX)
+	PREFETCHT0       1280(R10)
+	VCVTDQ2PS        Z14, Z14
+	VMULPS           4480(CX), Z14, Z14
+	VCVTDQ2PS        Z15, Z15
+	VMULPS           4480(CX), Z15, Z15
+	VMOVUPS          (R11), Z10
+	VFMADD231PS.BCST 192(R13), Z8, Z10
+	VMOVUPS          Z10, (R11)
+	VMOVUPS          64(R11), Z8
+	VFMADD231PS.BCST 196(R13), Z13, Z8
+	VMOVUPS          Z8, 64(R11)
+	VMOVUPS          128(R11), Z8
+	VFMADD231PS.BCST 200(R13), Z14, Z8
+	VMOVUPS          Z8, 128(R11)
+	VMOVUPS          192(R11), Z8
+	VFMADD231PS.BCST 204(R13), Z15, Z8
+	VMOVUPS          Z8, 192(R11)
+	VPSRLD           $0x0e, Z9, Z8
+	VPSRLD           $0x12, Z9, Z10
+	VPANDD.BCST      dword00000007<>+0(SB), Z10, Z10
+	VPXORD           Z8, Z10, Z12
+	VPERMD           Z1, Z12, Z12
+	VPORD            Z12, Z10, Z10
+	VPERMD           Z0, Z8, Z8
+	VPERMD           Z0, Z10, Z10
+	VPSRLD           $0x00, Z7, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R15)(Z12*8), K2, Z13
+	VPXORD           Z8, Z13, Z13
+	VPSUBB           Z8, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VMOVDQU32        Z13, 3328(AX)
+	VPBROADCASTD     208(R14), Z8
+	VPBROADCASTD     212(R14), Z12
+	VPBROADCASTD     216(R14), Z13
+	VPBROADCASTD     220(R14), Z14
+	VMOVDQU32        3072(CX), Z15
+	VPDPBUSD.BCST    1552(R12), Z15, Z8
+	VPDPBUSD.BCST    1556(R12), Z15, Z12
+	VPDPBUSD.BCST    1560(R12), Z15, Z13
+	VPDPBUSD.BCST    1564(R12), Z15, Z14
+	VMOVDQU32        3136(CX), Z15
+	VPDPBUSD.BCST    1584(R12), Z15, Z8
+	VPDPBUSD.BCST    1588(R12), Z15, Z12
+	VPDPBUSD.BCST    1592(R12), Z15, Z13
+	VPDPBUSD.BCST    1596(R12), Z15, Z14
+	VMOVDQU32        3200(CX), Z15
+	VPDPBUSD.BCST    1616(R12), Z15, Z8
+	VPSRLD           $0x08, Z7, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	KMOVW            K1, K2
+	VPXORD           Z17, Z17, Z17
+	VPGATHERDD       (R15)(Z16*8), K2, Z17
+	VPXORD           Z10, Z17, Z17
+	VPSUBB           Z10, Z17, Z17
+	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
+	VMOVDQU32        Z17, 3392(AX)
+	PREFETCHT0       1344(R10)
+	VPDPBUSD.BCST    1620(R12), Z15, Z12
+	VPDPBUSD.BCST    1624(R12), Z15, Z13
+	VPDPBUSD.BCST    1628(R12), Z15, Z14
+	VMOVDQU32        3264(CX), Z10
+	VPDPBUSD.BCST    1648(R12), Z10, Z8
+	VPDPBUSD.BCST    1652(R12), Z10, Z12
+	VPDPBUSD.BCST    1656(R12), Z10, Z13
+	VPDPBUSD.BCST    1660(R12), Z10, Z14
+	VMOVDQU32        3328(CX), Z10
+	VPDPBUSD.BCST    1680(R12), Z10, Z8
+	VPDPBUSD.BCST    1684(R12), Z10, Z12
+	VPDPBUSD.BCST    1688(R12), Z10, Z13
+	VPDPBUSD.BCST    1692(R12), Z10, Z14
+	VMOVDQU32        3392(CX), Z10
+	VPDPBUSD.BCST    1712(R12), Z10, Z8
+	VPDPBUSD.BCST    1716(R12), Z10, Z12
+	VPSRLD           $0x15, Z9, Z15
+	VPSRLD           $0x19, Z9, Z9
+	VPANDD.BCST      dword00000007<>+0(SB), Z9, Z9
+	VPXORD           Z15, Z9, Z16
+	VPERMD           Z1, Z16, Z16
+	VPORD            Z16, Z9, Z9
+	VPERMD           Z0, Z15, Z15
+	VPERMD           Z0, Z9, Z9
+	VPSRLD           $0x10, Z7, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	KMOVW            K1, K2
+	VPXORD           Z17, Z17, Z17
+	VPGATHERDD       (R15)(Z16*8), K2, Z17
+	VPXORD           Z15, Z17, Z17
+	VPSUBB           Z15, Z17, Z17
+	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
+	VMOVDQU32        Z17, 3456(AX)
+	VPDPBUSD.BCST    1720(R12), Z10, Z13
+	VPDPBUSD.BCST    1724(R12), Z10, Z14
+	VMOVDQU32        3456(CX), Z10
+	VPDPBUSD.BCST    1744(R12), Z10, Z8
+	VPDPBUSD.BCST    1748(R12), Z10, Z12
+	VPDPBUSD.BCST    1752(R12), Z10, Z13
+	VPDPBUSD.BCST    1756(R12), Z10, Z14
+	VMOVDQU32        3520(CX), Z10
+	VPDPBUSD.BCST    1776(R12), Z10, Z8
+	VPDPBUSD.BCST    1780(R12), Z10, Z12
+	VPDPBUSD.BCST    1784(R12), Z10, Z13
+	VPDPBUSD.BCST    1788(R12), Z10, Z14
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           4480(CX), Z8, Z8
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           4480(CX), Z12, Z12
+	VPSRLD           $0x18, Z7, Z7
+	VPANDD.BCST      dword000000ff<>+0(SB), Z7, Z7
+	KMOVW            K1, K2
+	VPXORD           Z10, Z10, Z10
+	VPGATHERDD       (R15)(Z7*8), K2, Z10
+	VPXORD           Z9, Z10, Z10
+	VPSUBB           Z9, Z10, Z10
+	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
+	VMOVDQU32        Z10, 3520(AX)
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           4480(CX), Z13, Z13
+	VCVTDQ2PS        Z14, Z14
+	VMULPS           4480(CX), Z14, Z14
+	VMOVUPS          256(R11), Z7
+	VFMADD231PS.BCST 208(R13), Z8, Z7
+	VMOVUPS          Z7, 256(R11)
+	VMOVUPS          320(R11), Z7
+	VFMADD231PS.BCST 212(R13), Z12, Z7
+	VMOVUPS          Z7, 320(R11)
+	VMOVUPS          384(R11), Z7
+	VFMADD231PS.BCST 216(R13), Z13, Z7
+	VMOVUPS          Z7, 384(R11)
+	VMOVUPS          448(R11), Z7
+	VFMADD231PS.BCST 220(R13), Z14, Z7
+	VMOVUPS          Z7, 448(R11)
+	VPSRLD           $0x1c, Z3, Z7
+	VCVTDQ2PS        Z7, Z7
+	VADDPS.BCST      dword3f000000<>+0(SB), Z7, Z7
+	VMULPS           Z2, Z7, Z7
+	VMULPS.BCST      dword3f000000<>+0(SB), Z7, Z7
+	VMOVUPS          Z7, 4544(AX)
+	VPSRLD           $0x00, Z3, Z2
+	VPSRLD           $0x04, Z3, Z7
+	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
+	VPXORD           Z2, Z7, Z8
+	VPERMD           Z1, Z8, Z8
+	VPORD            Z8, Z7, Z7
+	VPERMD           Z0, Z2, Z2
+	VPERMD           Z0, Z7, Z7
+	VPSRLD           $0x00, Z11, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z9, Z9, Z9
+	VPGATHERDD       (R15)(Z8*8), K2, Z9
+	VPXORD           Z2, Z9, Z9
+	VPSUBB           Z2, Z9, Z9
+	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32        Z9, 3584(AX)
+	PREFETCHT0       1408(R10)
+	VPBROADCASTD     224(R14), Z2
+	VPBROADCASTD     228(R14), Z8
+	VPBROADCASTD     232(R14), Z9
+	VPBROADCASTD     236(R14), Z10
+	VMOVDQU32        3584(CX), Z12
+	VPDPBUSD.BCST    1792(R12), Z12, Z2
+	VPDPBUSD.BCST    1796(R12), Z12, Z8
+	VPDPBUSD.BCST    1800(R12), Z12, Z9
+	VPDPBUSD.BCST    1804(R12), Z12, Z10
+	VMOVDQU32        3648(CX), Z12
+	VPDPBUSD.BCST    1824(R12), Z12, Z2
+	VPDPBUSD.BCST    1828(R12), Z12, Z8
+	VPDPBUSD.BCST    1832(R12), Z12, Z9
+	VPDPBUSD.BCST    1836(R12), Z12, Z10
+	VMOVDQU32        3712(CX), Z12
+	VPDPBUSD.BCST    1856(R12), Z12, Z2
+	VPSRLD           $0x08, Z11, Z13
+	VPANDD.BCST      dword000000ff<>+0(SB), Z13, Z13
+	KMOVW            K1, K2
+	VPXORD           Z14, Z14, Z14
+	VPGATHERDD       (R15)(Z13*8), K2, Z14
+	VPXORD           Z7, Z14, Z14
+	VPSUBB           Z7, Z14, Z14
+	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
+	VMOVDQU32        Z14, 3648(AX)
+	VPDPBUSD.BCST    1860(R12), Z12, Z8
+	VPDPBUSD.BCST    1864(R12), Z12, Z9
+	VPDPBUSD.BCST    1868(R12), Z12, Z10
+	VMOVDQU32        3776(CX), Z7
+	VPDPBUSD.BCST    1888(R12), Z7, Z2
+	VPDPBUSD.BCST    1892(R12), Z7, Z8
+	VPDPBUSD.BCST    1896(R12), Z7, Z9
+	VPDPBUSD.BCST    1900(R12), Z7, Z10
+	VMOVDQU32        3840(CX), Z7
+	VPDPBUSD.BCST    1920(R12), Z7, Z2
+	VPDPBUSD.BCST    1924(R12), Z7, Z8
+	VPDPBUSD.BCST    1928(R12), Z7, Z9
+	VPDPBUSD.BCST    1932(R12), Z7, Z10
+	VMOVDQU32        3904(CX), Z7
+	VPDPBUSD.BCST    1952(R12), Z7, Z2
+	VPDPBUSD.BCST    1956(R12), Z7, Z8
+	VPSRLD           $0x07, Z3, Z12
+	VPSRLD           $0x0b, Z3, Z13
+	VPANDD.BCST      dword00000007<>+0(SB), Z13, Z13
+	VPXORD           Z12, Z13, Z14
+	VPERMD           Z1, Z14, Z14
+	VPORD            Z14, Z13, Z13
+	VPERMD           Z0, Z12, Z12
+	VPERMD           Z0, Z13, Z13
+	VPSRLD           $0x10, Z11, Z14
+	VPANDD.BCST      dword000000ff<>+0(SB), Z14, Z14
+	KMOVW            K1, K2
+	VPXORD           Z15, Z15, Z15
+	VPGATHERDD       (R15)(Z14*8), K2, Z15
+	VPXORD           Z12, Z15, Z15
+	VPSUBB           Z12, Z15, Z15
+	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
+	VMOVDQU32        Z15, 3712(AX)
+	PREFETCHT0       1472(R10)
+	VPDPBUSD.BCST    1960(R12), Z7, Z9
+	VPDPBUSD.BCST    1964(R12), Z7, Z10
+	VMOVDQU32        3968(CX), Z7
+	VPDPBUSD.BCST    1984(R12), Z7, Z2
+	VPDPBUSD.BCST    1988(R12), Z7, Z8
+	VPDPBUSD.BCST    1992(R12), Z7, Z9
+	VPDPBUSD.BCST    1996(R12), Z7, Z10
+	VMOVDQU32        4032(CX), Z7
+	VPDPBUSD.BCST    2016(R12), Z7, Z2
+	VPDPBUSD.BCST    2020(R12), Z7, Z8
+	VPDPBUSD.BCST    2024(R12), Z7, Z9
+	VPDPBUSD.BCST    2028(R12), Z7, Z10
+	VCVTDQ2PS        Z2, Z2
+	VMULPS           4544(CX), Z2, Z2
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           4544(CX), Z8, Z8
+	VPSRLD           $0x18, Z11, Z7
+	VPANDD.BCST      dword000000ff<>+0(SB), Z7, Z7
+	KMOVW            K1, K2
+	VPXORD           Z11, Z11, Z11
+	VPGATHERDD       (R15)(Z7*8), K2, Z11
+	VPXORD           Z13, Z11, Z11
+	VPSUBB           Z13, Z11, Z11
+	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
+	VMOVDQU32        Z11, 3776(AX)
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           4544(CX), Z9, Z9
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           4544(CX), Z10, Z10
+	VMOVUPS          (R11), Z7
+	VFMADD231PS.BCST 224(R13), Z2, Z7
+	VMOVUPS          Z7, (R11)
+	VMOVUPS          64(R11), Z2
+	VFMADD231PS.BCST 228(R13), Z8, Z2
+	VMOVUPS          Z2, 64(R11)
+	VMOVUPS          128(R11), Z2
+	VFMADD231PS.BCST 232(R13), Z9, Z2
+	VMOVUPS          Z2, 128(R11)
+	VMOVUPS          192(R11), Z2
+	VFMADD231PS.BCST 236(R13), Z10, Z2
+	VMOVUPS          Z2, 192(R11)
+	VPSRLD           $0x0e, Z3, Z2
+	VPSRLD           $0x12, Z3, Z7
+	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
+	VPXORD           Z2, Z7, Z8
+	VPERMD           Z1, Z8, Z8
+	VPORD            Z8, Z7, Z7
+	VPERMD           Z0, Z2, Z2
+	VPERMD           Z0, Z7, Z7
+	VPSRLD           $0x00, Z6, Z8
+	VPANDD.BCST      dword000000ff<>+0(SB), Z8, Z8
+	KMOVW            K1, K2
+	VPXORD           Z9, Z9, Z9
+	VPGATHERDD       (R15)(Z8*8), K2, Z9
+	VPXORD           Z2, Z9, Z9
+	VPSUBB           Z2, Z9, Z9
+	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
+	VMOVDQU32        Z9, 3840(AX)
+	VPBROADCASTD     240(R14), Z2
+	VPBROADCASTD     244(R14), Z8
+	VPBROADCASTD     248(R14), Z9
+	VPBROADCASTD     252(R14), Z10
+	VMOVDQU32        3584(CX), Z11
+	VPDPBUSD.BCST    1808(R12), Z11, Z2
+	VPDPBUSD.BCST    1812(R12), Z11, Z8
+	VPDPBUSD.BCST    1816(R12), Z11, Z9
+	VPDPBUSD.BCST    1820(R12), Z11, Z10
+	VMOVDQU32        3648(CX), Z11
+	VPDPBUSD.BCST    1840(R12), Z11, Z2
+	VPDPBUSD.BCST    1844(R12), Z11, Z8
+	VPDPBUSD.BCST    1848(R12), Z11, Z9
+	VPDPBUSD.BCST    1852(R12), Z11, Z10
+	VMOVDQU32        3712(CX), Z11
+	VPDPBUSD.BCST    1872(R12), Z11, Z2
+	VPSRLD           $0x08, Z6, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R15)(Z12*8), K2, Z13
+	VPXORD           Z7, Z13, Z13
+	VPSUBB           Z7, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VMOVDQU32        Z13, 3904(AX)
+	PREFETCHT0       1536(R10)
+	VPDPBUSD.BCST    1876(R12), Z11, Z8
+	VPDPBUSD.BCST    1880(R12), Z11, Z9
+	VPDPBUSD.BCST    1884(R12), Z11, Z10
+	VMOVDQU32        3776(CX), Z7
+	VPDPBUSD.BCST    1904(R12), Z7, Z2
+	VPDPBUSD.BCST    1908(R12), Z7, Z8
+	VPDPBUSD.BCST    1912(R12), Z7, Z9
+	VPDPBUSD.BCST    1916(R12), Z7, Z10
+	VMOVDQU32        3840(CX), Z7
+	VPDPBUSD.BCST    1936(R12), Z7, Z2
+	VPDPBUSD.BCST    1940(R12), Z7, Z8
+	VPDPBUSD.BCST    1944(R12), Z7, Z9
+	VPDPBUSD.BCST    1948(R12), Z7, Z10
+	VMOVDQU32        3904(CX), Z7
+	VPDPBUSD.BCST    1968(R12), Z7, Z2
+	VPDPBUSD.BCST    1972(R12), Z7, Z8
+	VPSRLD           $0x15, Z3, Z11
+	VPSRLD           $0x19, Z3, Z3
+	VPANDD.BCST      dword00000007<>+0(SB), Z3, Z3
+	VPXORD           Z11, Z3, Z12
+	VPERMD           Z1, Z12, Z12
+	VPORD            Z12, Z3, Z3
+	VPERMD           Z0, Z11, Z11
+	VPERMD           Z0, Z3, Z3
+	VPSRLD           $0x10, Z6, Z12
+	VPANDD.BCST      dword000000ff<>+0(SB), Z12, Z12
+	KMOVW            K1, K2
+	VPXORD           Z13, Z13, Z13
+	VPGATHERDD       (R15)(Z12*8), K2, Z13
+	VPXORD           Z11, Z13, Z13
+	VPSUBB           Z11, Z13, Z13
+	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
+	VMOVDQU32        Z13, 3968(AX)
+	VPDPBUSD.BCST    1976(R12), Z7, Z9
+	VPDPBUSD.BCST    1980(R12), Z7, Z10
+	VMOVDQU32        3968(CX), Z7
+	VPDPBUSD.BCST    2000(R12), Z7, Z2
+	VPDPBUSD.BCST    2004(R12), Z7, Z8
+	VPDPBUSD.BCST    2008(R12), Z7, Z9
+	VPDPBUSD.BCST    2012(R12), Z7, Z10
+	VMOVDQU32        4032(CX), Z7
+	VPDPBUSD.BCST    2032(R12), Z7, Z2
+	VPDPBUSD.BCST    2036(R12), Z7, Z8
+	VPDPBUSD.BCST    2040(R12), Z7, Z9
+	VPDPBUSD.BCST    2044(R12), Z7, Z10
+	VCVTDQ2PS        Z2, Z2
+	VMULPS           4544(CX), Z2, Z2
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           4544(CX), Z8, Z8
+	VPSRLD           $0x18, Z6, Z6
+	VPANDD.BCST      dword000000ff<>+0(SB), Z6, Z6
+	KMOVW            K1, K2
+	VPXORD           Z7, Z7, Z7
+	VPGATHERDD       (R15)(Z6*8), K2, Z7
+	VPXORD           Z3, Z7, Z7
+	VPSUBB           Z3, Z7, Z7
+	VPXORD.BCST      dword80808080<>+0(SB), Z7, Z7
+	VMOVDQU32        Z7, 4032(AX)
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           4544(CX), Z9, Z9
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           4544(CX), Z10, Z10
+	VMOVUPS          256(R11), Z3
+	VFMADD231PS.BCST 240(R13), Z2, Z3
+	VMOVUPS          Z3, 256(R11)
+	VMOVUPS          320(R11), Z2
+	VFMADD231PS.BCST 244(R13), Z8, Z2
+	VMOVUPS          Z2, 320(R11)
+	VMOVUPS          384(R11), Z2
+	VFMADD231PS.BCST 248(R13), Z9, Z2
+	VMOVUPS          Z2, 384(R11)
+	VMOVUPS          448(R11), Z2
+	VFMADD231PS.BCST 252(R13), Z10, Z2
+	VMOVUPS          Z2, 448(R11)
+	ADDQ             $0x00000800, R12
+	ADDQ             $0x00000100, R13
+	ADDQ             $0x00000100, R14
+	DECQ             (SP)
+	JNZ              block
+	ADDQ             $0x00000200, R11
+	DECQ             tiles+32(FP)
+	JNZ              tile
+	VZEROUPPER
+	RET

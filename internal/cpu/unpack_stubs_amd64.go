@@ -93,3 +93,21 @@ func fusedAffine4512(acc *float32, scales *float32, mins *float32, src *byte, st
 
 // Adds the products of tiles of 16 rows of af4g64 blocks and 8 rows of activations to acc, [tiles][8][16].
 func pipedAffine4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+
+// Unpacks IQ2_XXS blocks of 16 rows, and fetches as many bytes from ahead on.
+func unpackIQ2XXS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+
+// The product of 16 rows of IQ2_XXS blocks and one of activations. Scales and minima are room for a block's.
+func fusedIQ2XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+
+// Adds the products of tiles of 16 rows of IQ2_XXS blocks and 8 rows of activations to acc, [tiles][8][16].
+func pipedIQ2XXS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+
+// Unpacks IQ3_XXS blocks of 16 rows, and fetches as many bytes from ahead on.
+func unpackIQ3XXS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+
+// The product of 16 rows of IQ3_XXS blocks and one of activations. Scales and minima are room for a block's.
+func fusedIQ3XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+
+// Adds the products of tiles of 16 rows of IQ3_XXS blocks and 8 rows of activations to acc, [tiles][8][16].
+func pipedIQ3XXS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)

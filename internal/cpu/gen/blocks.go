@@ -214,7 +214,7 @@ var dwords = map[uint32]Mem{}
 // bytes4 is a byte four times.
 func bytes4(v uint32) Mem { return dword(v * 0x01010101) }
 
-// blockFormats are those of most files (formats.md 2): Q4_K, Q5_K, Q6_K, IQ4_XS of 256 columns, Q8_0 by two blocks, Q4_0,
+// blockFormats are those of most files (formats.md 2): Q4_K, Q5_K, Q6_K, IQ4_XS, IQ2_XXS and IQ3_XXS of 256 columns, Q8_0 by two blocks, Q4_0,
 // IQ4_NL and MXFP4 of 32, NVFP4 and MLX's af4g64 of 64.
 var blockFormats = []blockFormat{
 	{name: "Q4K", title: "Q4_K", bytes: 144, columns: 256, group: 32, minima: true, unsigned: true, fuse: true, body: bodyQ4K},
@@ -227,6 +227,8 @@ var blockFormats = []blockFormat{
 	{name: "MXFP4", title: "MXFP4", bytes: 17, columns: 32, group: 32, fuse: true, body: func(k *blockKernel) func() { return k.bodyNibbles(1, &codebookFP4) }},
 	{name: "NVFP4", title: "NVFP4", bytes: 36, columns: 64, group: 16, scaled: true, body: bodyNVFP4},
 	{name: "Affine4", title: "af4g64", bytes: 36, columns: 64, group: 32, minima: true, unsigned: true, fuse: true, body: bodyAffine4},
+	{name: "IQ2XXS", title: "IQ2_XXS", bytes: 66, columns: 256, group: 32, fuse: true, body: bodyIQ2XXS},
+	{name: "IQ3XXS", title: "IQ3_XXS", bytes: 98, columns: 256, group: 32, fuse: true, body: bodyIQ3XXS},
 }
 
 // scaleBytes writes the four bytes of v times d to the places of groups from first on, as float32.
