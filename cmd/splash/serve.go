@@ -304,7 +304,7 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	log := func(line string) { console.Printf("%s", line) }
+	log, crashes := traceCrashes(&o, console, func(line string) { console.Printf("%s", line) })
 	at, err := s.install(cmd, log)
 	if err != nil {
 		return err
@@ -319,6 +319,9 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 	e := engine.New(t.Network, t.Engine)
 	defer e.Close()
 	m := s.served(t, e)
+	if crashes != nil {
+		m.LastCrash = crashes.Last
+	}
 	if m.Vision != nil {
 		defer m.Vision.Media.Close()
 	}

@@ -51,6 +51,8 @@ type Options struct {
 	Hidden   int              // of the target: the width of images' rows
 	Now      func() time.Time // the clock of passes; time.Now
 	Log      func(line string)
+	// Fault is told of a pass that failed, before its requests are; nil: nobody. It is called on the engine's goroutine.
+	Fault func(f *Fault)
 }
 
 func (o Options) withDefaults() Options {
@@ -283,11 +285,19 @@ func (e *Engine) guarded(work func() error) (err error) {
 		}:
 			err = fmt.Errorf("engine: the pass failed: memory at %#x cannot be read, as where a file of the model was cut short", p.Addr())
 		default:
-			err = fmt.Errorf("engine: the pass failed: %v", p)
+			err = &panicError{p, debug.Stack()}
 		}
 	}()
 	return work()
 }
+
+// A panicError is a panic of the backend, and where it came from.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("engine: the pass failed: %v", e.value) }
 
 // compact takes finished streams out of the active ones.
 func (e *Engine) compact() {

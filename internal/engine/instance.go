@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -210,6 +211,9 @@ func (e *Engine) abandon() {
 // built.
 func (e *Engine) fail(err error) {
 	end := slices.Clone(e.active)
+	if e.o.Fault != nil {
+		e.o.Fault(describe(err, end))
+	}
 	if e.o.Loader != nil {
 		end = append(end, e.suspended...)
 		e.suspended = nil
@@ -225,6 +229,34 @@ func (e *Engine) fail(err error) {
 		e.prefixes.forget()
 		e.o.Loader.Discard()
 	}
+}
+
+// A Fault is what an engine knows of a pass that failed.
+type Fault struct {
+	Err      error
+	Stack    []byte         // of a panic; nil without one
+	Requests []FaultRequest // that were under way
+}
+
+// A FaultRequest is a request of a pass that failed.
+type FaultRequest struct {
+	Prompt    []int32 // the request's own
+	Processed int     // rows that are part of the lane
+	Generated int     // tokens chosen
+	Inputs    []int32 // of the cycle: the anchor and its proposals
+	Seed      uint64
+}
+
+func describe(err error, streams []*Stream) *Fault {
+	f := &Fault{Err: err}
+	var p *panicError
+	if errors.As(err, &p) {
+		f.Stack = p.stack
+	}
+	for _, s := range streams {
+		f.Requests = append(f.Requests, FaultRequest{s.request.Prompt, s.at, s.chosen, slices.Clone(s.inputs), s.request.Seed})
+	}
+	return f
 }
 
 // fault says when the next instance is built: at once, after a pause where the last one failed soon, and not at all where

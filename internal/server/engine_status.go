@@ -28,6 +28,10 @@ func (s *Server) engineStatus(o *ojson.Object, e *engine.Stats) {
 	if h.LastFailure != "" && (h.State == engine.Recovering || h.State == engine.GivenUp) {
 		transport.Set("error", h.State.String())
 	}
+	transport.Set("last_crash_trace", nil)
+	if last := s.model.LastCrash; last != nil && last() != "" {
+		transport.Set("last_crash_trace", last())
+	}
 	o.Set("transport", transport)
 	o.Set("scheduler", ojson.NewObject(
 		"queued", e.Waiting, "active", e.Active, "passes", e.Passes, "waiting_resources", e.Admission.Memory, "waiting_prefix", 0,

@@ -150,7 +150,7 @@ func TestEngineStatus(t *testing.T) {
 	f.post(cc, chatBody(""))
 	status := f.do(http.MethodGet, "/status", "", nil).body
 	for section, names := range map[string]string{
-		"transport":       "ready recovering stopped pending pending_limit restarts",
+		"transport":       "ready recovering stopped pending pending_limit restarts last_crash_trace",
 		"scheduler":       "queued waiting_resources waiting_prefix prefilling decoding waiting_mask prefill_batches prefill_rows decode_batches decode_batches_by_width",
 		"admission":       "waiting waiting_memory waiting_concurrency held_behind_refusal restoring suspended draining oldest_wait_ms",
 		"metrics":         "ttft_ms itl_ms prefill_input_tokens prefill_wall_ms prefill_tokens_per_second decode_output_tokens decode_wall_ms decode_cycle_ms decode_tokens_per_second drafted_tokens accepted_draft_tokens draft_acceptance_rate capacity_failures metal_failures",

@@ -41,8 +41,9 @@ type Model struct {
 	Memory    *MemoryPlan // nil: not planned
 	// IdleRelease is the time without a request after which the engine releases the weights; 0: never.
 	IdleRelease time.Duration
-	Vision      *Vision // nil: it takes no images
-	NoVision    string  // why it takes none, for errors
+	Vision      *Vision       // nil: it takes no images
+	LastCrash   func() string // the path of what was written of the engine's last fault; nil: nothing is
+	NoVision    string        // why it takes none, for errors
 }
 
 // A MemoryPlan is what the model takes of the memory there is, in bytes, as /status tells it.
