@@ -5,7 +5,6 @@ package metal
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"splash/dequant"
 	"splash/internal/model"
@@ -192,7 +191,7 @@ func decodeVector(dst []float32, w planner.Weights, t *planner.Tensor) error {
 			}
 			stored[i].DecodeRow(row, t.RowOrder.Source(r))
 			for c := range row {
-				dst[c] = converted(row[t.ColOrder.Source(c)], t.Conversion)
+				dst[c] = t.Conversion.Of(row[t.ColOrder.Source(c)])
 			}
 			dst = dst[len(row):]
 		}
@@ -201,16 +200,6 @@ func decodeVector(dst []float32, w planner.Weights, t *planner.Tensor) error {
 		return fmt.Errorf("metal: %s is shorter than %d x %d", t.Name, t.Rows, t.Cols)
 	}
 	return nil
-}
-
-func converted(x float32, c planner.Conversion) float32 {
-	switch c {
-	case planner.OnePlus:
-		return 1 + x
-	case planner.NegativeExp:
-		return float32(-math.Exp(float64(x)))
-	}
-	return x
 }
 
 // make puts the weights of a tensor in planes, or F32 rows where their type or shape has none, in memory of the backend's.

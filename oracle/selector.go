@@ -164,10 +164,11 @@ func (l *Lattice) walk(choose func(w *Walk, j, before int, scores []float64) int
 // Greedy takes, at every position, the candidate of the largest score: the first of equals, never a NaN, and candidate 0
 // where no score is above -Inf.
 func (l *Lattice) Greedy() Walk {
-	return l.walk(func(_ *Walk, _, _ int, scores []float64) int { return firstLargest(scores) })
+	return l.walk(func(_ *Walk, _, _ int, scores []float64) int { return FirstLargest(scores) })
 }
 
-func firstLargest(scores []float64) int {
+// FirstLargest is the index of the first of the largest scores, never a NaN's, and 0 where none is above -Inf.
+func FirstLargest(scores []float64) int {
 	best, top := 0, math.Inf(-1)
 	for i, s := range scores {
 		if s > top {

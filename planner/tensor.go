@@ -1,6 +1,10 @@
 package planner
 
-import "splash/dequant"
+import (
+	"math"
+
+	"splash/dequant"
+)
 
 // A Role says what a tensor is to the network; it decides which types are accepted and how the tensor is loaded.
 type Role int
@@ -49,6 +53,17 @@ const (
 	ToQ8_0                 // BF16 or F16 hyper-connection projections
 	ToAffine4              // BF16 projections of a draft, to affine 4-bit in groups of 64
 )
+
+// Of is what loading makes of one value of a vector; the conversions of matrices leave it as it is.
+func (c Conversion) Of(x float32) float32 {
+	switch c {
+	case OnePlus:
+		return 1 + x
+	case NegativeExp:
+		return float32(-math.Exp(float64(x)))
+	}
+	return x
+}
 
 // A Tensor is one weight of the network: its place there, its form in the file, and what lies between them. Rows and
 // columns are those of the network's matrix; an experts tensor has Experts such matrices. A vector has one row.

@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"splash/internal/machine"
 )
 
 func main() {
@@ -73,14 +75,11 @@ func run(ctx context.Context, args []string, c console) int {
 func execute(ctx context.Context, root *cobra.Command) (cmd *cobra.Command, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case interface {
-			error
-			Addr() uintptr
-		}:
-			cmd, err = root, fmt.Errorf("memory at %#x cannot be read, as where a file of the model was cut short", p.Addr())
-		default:
+		p := recover()
+		if p == nil {
+			return
+		}
+		if cmd, err = root, machine.Unreadable(p); err == nil {
 			panic(p)
 		}
 	}()

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"splash/internal/machine"
 	"splash/internal/model"
 	"splash/internal/prefixstore"
 	"splash/oracle"
@@ -277,14 +278,13 @@ func (e *Engine) run() {
 func (e *Engine) guarded(work func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case interface {
-			error
-			Addr() uintptr
-		}:
-			err = fmt.Errorf("engine: the pass failed: memory at %#x cannot be read, as where a file of the model was cut short", p.Addr())
-		default:
+		p := recover()
+		if p == nil {
+			return
+		}
+		if fault := machine.Unreadable(p); fault != nil {
+			err = fmt.Errorf("engine: the pass failed: %w", fault)
+		} else {
 			err = &panicError{p, debug.Stack()}
 		}
 	}()

@@ -54,9 +54,9 @@ func (c *selector) walk(l *DraftLane, rows draftRows, first int) {
 	for j := range oracle.Proposals {
 		c.top(rows.Logits(first + j))
 		c.score(previous, rows.State(first+j))
-		choice := largestScore(c.scores)
+		choice := oracle.FirstLargest(c.scores)
 		if sampled {
-			choice = c.draw(l.Temperature, l.Uniforms[oracle.DrawProposal+j])
+			choice = c.draw(c.scores[choice], l.Temperature, l.Uniforms[oracle.DrawProposal+j])
 			w.Q = append(w.Q, c.q...)
 			*l.Candidates = append(*l.Candidates, c.tokens...)
 		}
@@ -133,21 +133,9 @@ func dot4(dst, a []float64, b [][]float64) {
 	dst[0], dst[1], dst[2], dst[3] = s0, s1, s2, s3
 }
 
-// largestScore is the first of the largest scores, never a NaN, and 0 where none is above -Inf.
-func largestScore(scores []float64) int {
-	best, top := 0, math.Inf(-1)
-	for i, s := range scores {
-		if s > top {
-			best, top = i, s
-		}
-	}
-	return best
-}
-
 // draw takes the first candidate whose cumulative probability at the temperature exceeds u, the last where none does, and
-// leaves the probabilities in c.q.
-func (c *selector) draw(temperature, u float64) int {
-	top := c.scores[largestScore(c.scores)]
+// leaves the probabilities in c.q. top is the largest score.
+func (c *selector) draw(top, temperature, u float64) int {
 	if math.IsNaN(top) {
 		top = math.Inf(-1)
 	}

@@ -48,7 +48,6 @@ func (s *store) resolved() string       { return filepath.Join(s.dir, ".resolved
 func (s *store) metadata() string       { return filepath.Join(s.dir, ".metadata") }
 func (s *store) digests() string        { return filepath.Join(s.dir, ".digests") }
 func (s *store) link(rel string) string { return filepath.Join(s.dir, rel) }
-func (s *store) selections() string     { return filepath.Join(s.dir, selections) }
 
 // lock takes the installation lock. Everything below the models directory is written while holding it.
 func (s *store) lock(ctx context.Context, log func(string)) (*flock.Lock, error) {

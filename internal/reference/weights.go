@@ -2,7 +2,6 @@ package reference
 
 import (
 	"fmt"
-	"math"
 
 	"splash/dequant"
 	"splash/internal/model"
@@ -138,22 +137,12 @@ func (b *Backend) LoadVector(w planner.Weights, t *planner.Tensor) (model.Vector
 		for r := range stored[i].Rows {
 			stored[i].DecodeRow(row, t.RowOrder.Source(r))
 			for c := range row {
-				v = append(v, float64(convert(row[t.ColOrder.Source(c)], t.Conversion)))
+				v = append(v, float64(t.Conversion.Of(row[t.ColOrder.Source(c)])))
 			}
 		}
 	}
 	b.vectors = append(b.vectors, v)
 	return model.Vector(len(b.vectors) - 1), nil
-}
-
-func convert(x float32, c planner.Conversion) float32 {
-	switch c {
-	case planner.OnePlus:
-		return 1 + x
-	case planner.NegativeExp:
-		return float32(-math.Exp(float64(x)))
-	}
-	return x
 }
 
 var _ oracle.Matrix = (*matrix)(nil)

@@ -108,12 +108,3 @@ func (c *classes) runNot(text string, i int, of class) int {
 	}
 	return i
 }
-
-// is reports whether a character of one of the classes stands at i, and none does at the end.
-func (c *classes) is(text string, i int, of class) bool {
-	if i >= len(text) {
-		return false
-	}
-	cl, _ := c.at(text, i)
-	return cl&of != 0
-}

@@ -19,6 +19,7 @@ var (
 )
 
 func (s isa) wide() bool { return s.lanes == 16 }
+
 func (s isa) bytes() int { return 4 * s.lanes }
 
 func (s isa) vec() reg.VecVirtual {
@@ -105,22 +106,6 @@ func (s isa) and(a Op, b, dst reg.VecVirtual) {
 		VPANDD(a, b, dst)
 	} else {
 		VPAND(a, b, dst)
-	}
-}
-
-func (s isa) or(a Op, b, dst reg.VecVirtual) {
-	if s.wide() {
-		VPORD(a, b, dst)
-	} else {
-		VPOR(a, b, dst)
-	}
-}
-
-func (s isa) xor(a Op, b, dst reg.VecVirtual) {
-	if s.wide() {
-		VPXORD(a, b, dst)
-	} else {
-		VPXOR(a, b, dst)
 	}
 }
 
