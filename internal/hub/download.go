@@ -442,15 +442,19 @@ func (c *Client) link(blob, path string) error {
 	if err != nil {
 		return err
 	}
-	tmp := fmt.Sprintf("%s.link-%d", path, os.Getpid())
-	os.Remove(tmp)
-	err = c.symlink(target, tmp)
-	if err == nil {
-		err = os.Rename(tmp, path)
-		if err != nil {
-			os.Remove(tmp)
+	// A link is made whole or not at all, so none of another name is needed that a killed process would leave behind.
+	err = c.symlink(target, path)
+	if errors.Is(err, fs.ErrExist) {
+		if there, _ := os.Readlink(path); there == target {
+			return nil
 		}
-		return err
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+		err = c.symlink(target, path)
+	}
+	if err == nil {
+		return nil
 	}
 	// exFAT answers EPERM, others that they know no links, Windows that the user may not make any.
 	const privilegeNotHeld = syscall.Errno(1314)

@@ -489,6 +489,36 @@ func TestFullDisk(t *testing.T) {
 }
 
 // Where there are no symbolic links, the snapshot holds the files themselves.
+// TestLink: what stands where a link belongs is replaced, and nothing is left beside it.
+func TestLink(t *testing.T) {
+	c, _ := client(t, hubtest.New(t), t.TempDir())
+	for name, before := range map[string]func(path string) error{
+		"nothing":        func(string) error { return nil },
+		"the link":       func(path string) error { return os.Symlink(filepath.Join("..", "blobs", "b"), path) },
+		"a broken link":  func(path string) error { return os.Symlink(filepath.Join("..", "blobs", "gone"), path) },
+		"another's file": func(path string) error { return os.WriteFile(path, []byte("old"), 0o600) },
+	} {
+		dir := t.TempDir()
+		blob, path := filepath.Join(dir, "blobs", "b"), filepath.Join(dir, "snapshot", "m.gguf")
+		for _, p := range []string{blob, path} {
+			if err := os.Mkdir(filepath.Dir(p), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(os.WriteFile(blob, []byte("new"), 0o600), before(path)); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.link(blob, path); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		got, err := os.ReadFile(path)
+		names, _ := filepath.Glob(filepath.Join(dir, "snapshot", "*"))
+		if err != nil || string(got) != "new" || len(names) != 1 {
+			t.Errorf("%s: %q in %q, %v", name, got, names, err)
+		}
+	}
+}
+
 func TestCacheWithoutLinks(t *testing.T) {
 	s := hubtest.New(t)
 	files := map[string][]byte{"m.gguf": noise(33, 100<<10)}

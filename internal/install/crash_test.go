@@ -102,8 +102,8 @@ func finish(t testing.TB, cmd *exec.Cmd, lines *bufio.Scanner) (log []string, di
 	return log, dir
 }
 
-// An install killed at any moment (row 123 of serving.md 8) leaves nothing half done: what is selected verifies, no file of another content has a
-// final name, and the next start works or goes on where it was.
+// An install killed at any moment (row 123 of serving.md 8) leaves nothing half done: what is selected verifies, no file of
+// another content has a final name, and the next start works or goes on where it was.
 func TestKilledInstalls(t *testing.T) {
 	const seed = 20260101
 	random := rand.New(rand.NewPCG(seed, 1))
