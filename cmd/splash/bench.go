@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -15,6 +17,7 @@ import (
 	"splash/bench"
 	"splash/fixtures"
 	"splash/internal/engine"
+	"splash/internal/install"
 	"splash/internal/target"
 )
 
@@ -57,9 +60,34 @@ func (b *benchOutput) check() error {
 
 // benchModel is which model is measured.
 type benchModel struct {
-	path, backend, draft, weights, walk, rows string
-	noDraft                                   bool
-	lanes, chunk                              int
+	path, installed, backend, draft, weights, walk, rows string
+	noDraft                                              bool
+	lanes, chunk                                         int
+}
+
+// named takes a model as the command line names it: a file or directory, or an installed OWNER/REPO[:VARIANT].
+func (m *benchModel) named(name string) {
+	m.path, m.installed = name, ""
+	if _, err := os.Stat(name); err == nil {
+		return
+	}
+	if _, err := install.ParseModel(name); err == nil {
+		m.path, m.installed = "", name
+	}
+}
+
+// argument takes the model that an argument names, where there is one.
+func (m *benchModel) argument(args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case m.path != "":
+		return usagef("one model is measured; %q and --model-dir %q name two", args[0], m.path)
+	case args[0] == "":
+		return usagef("the model's name is empty")
+	}
+	m.named(args[0])
+	return nil
 }
 
 func (m *benchModel) flags(cmd *cobra.Command) {
@@ -114,12 +142,25 @@ func (m *benchModel) options() (target.Options, error) {
 	return o, nil
 }
 
-func (m *benchModel) open(ctx context.Context) (*target.Target, error) {
+func (m *benchModel) open(cmd *cobra.Command) (*target.Target, error) {
 	o, err := m.options()
 	if err != nil {
 		return nil, err
 	}
-	t, err := target.Open(ctx, o)
+	if m.installed != "" {
+		in, err := newInstaller(cmd, true, lineLog(cmd))
+		if err != nil {
+			return nil, err
+		}
+		selection, err := new(hubFlags).selection(m.installed, m.draft)
+		if err != nil {
+			return nil, err
+		}
+		if o.Installed, err = in.Install(cmd.Context(), selection); err != nil {
+			return nil, fmt.Errorf("%w; a measurement downloads nothing, so install it first: splash pull %s", err, m.installed)
+		}
+	}
+	t, err := target.Open(cmd.Context(), o)
 	if err != nil {
 		return nil, err
 	}
@@ -152,29 +193,36 @@ func newBenchKL() *cobra.Command {
 	var m benchModel
 	var models []string
 	var reference, text string
-	var window int
+	var window, maxTokens int
 	o := bench.KLOptions{}
 	cmd := &cobra.Command{
-		Use:   "kl --reference MODEL [--model MODEL]...",
+		Use:   "kl [REFERENCE MODEL...]",
 		Short: "Compare next-token distributions with a reference's",
 		Long: `Run a text through a reference and through other models, or the same model on another backend, and print the KL
 divergence of what they say comes next, how often the best token is the same, and the perplexity of both. A model is a
-GGUF file or a directory; MODEL@BACKEND names its backend.`,
-		Example: `  splash bench kl --reference pebble-BF16.gguf --model pebble-Q8_0.gguf --model pebble-Q4_K_M.gguf
+GGUF file or a directory, or an installed OWNER/REPO[:VARIANT]; MODEL@BACKEND names its backend. --reference and --model
+name them too.`,
+		Example: `  splash bench kl pebble-BF16.gguf pebble-Q8_0.gguf pebble-Q4_K_M.gguf
   splash bench kl --reference model.gguf@oracle --model model.gguf@cpu --text prose.txt --plot kl.svg`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := out.check(); err != nil {
 				return err
 			}
-			if reference == "" || len(models) == 0 {
-				return usagef("--reference and at least one --model are needed")
+			if reference == "" && len(args) > 0 {
+				reference, args = args[0], args[1:]
+			}
+			models = append(args, models...)
+			if reference == "" || len(models) == 0 || slices.Contains(models, "") {
+				return usagef("a reference and at least one model beside it are needed")
+			}
+			if maxTokens < 2 {
+				return usagef("--tokens is %d; at least 2 are needed", maxTokens)
 			}
 			if window < 2 {
 				return usagef("--window is %d; at least 2 tokens are needed", window)
 			}
 			o.Window, o.Rows = window, m.chunk
-			return runKL(cmd, m, reference, models, text, o, out)
+			return runKL(cmd, m, reference, models, klText{text, maxTokens}, o, out)
 		},
 	}
 	out.flags(cmd)
@@ -182,6 +230,7 @@ GGUF file or a directory; MODEL@BACKEND names its backend.`,
 	f.StringVar(&reference, "reference", "", "`model` that the others are compared with")
 	f.StringArrayVar(&models, "model", nil, "`model` to compare; may be given again")
 	f.StringVar(&text, "text", "", "text or prompt `file` (default the demonstration model's conversations)")
+	f.IntVar(&maxTokens, "tokens", 16384, "`tokens` of the text at most")
 	f.IntVar(&window, "window", 512, "`tokens` read in one sequence")
 	f.IntVar(&m.chunk, "chunk", 64, "`rows` of one pass")
 	f.Float64Var(&o.NearTie, "near-tie", 0.05, "`gap` of the reference's two best logits below which a flip is a tie broken")
@@ -204,27 +253,39 @@ type namedKL struct {
 	*bench.KLResult
 }
 
-func runKL(cmd *cobra.Command, m benchModel, reference string, models []string, text string, o bench.KLOptions, out benchOutput) error {
+// klText is the text that models are compared on.
+type klText struct {
+	path   string
+	tokens int // that are read at most
+}
+
+func runKL(cmd *cobra.Command, m benchModel, reference string, models []string, text klText, o bench.KLOptions, out benchOutput) error {
 	ctx := cmd.Context()
 	open := func(name string) (*target.Target, error) {
 		one := m
-		one.path, one.backend = splitBackend(name)
+		var path string
+		path, one.backend = splitBackend(name)
+		one.named(path)
 		one.noDraft = true
-		return one.open(ctx)
+		return one.open(cmd)
 	}
 	ref, err := open(reference)
 	if err != nil {
 		return err
 	}
 	defer ref.Close()
-	prompts, err := corpus(text)
+	prompts, err := corpus(text.path)
 	if err != nil {
 		return err
 	}
 	var tokens []int32
 	for _, p := range prompts {
+		if len(tokens) > text.tokens {
+			break
+		}
 		tokens = ref.Tokenizer.AppendEncode(tokens, p.Text, true)
 	}
+	tokens = tokens[:min(len(tokens), text.tokens)]
 	var results []namedKL
 	for _, name := range models {
 		if ctx.Err() != nil {
@@ -298,16 +359,17 @@ func newBenchTokens() *cobra.Command {
 	var compare bool
 	o := bench.TokensOptions{}
 	cmd := &cobra.Command{
-		Use:   "tokens",
-		Short: "Count the tokens a cycle that a draft is worth",
+		Use:     "tokens [MODEL]",
+		Aliases: []string{"draft"},
+		Short:   "Count the tokens a cycle that a draft is worth",
 		Long: `Answer prompts with a draft and print how many tokens a decode cycle came to, how often the proposal at each position was
 accepted, and what a cycle costs by the rows it verifies. --compare answers them without the draft too and says whether
 the texts are the same.`,
 		Example: `  splash bench tokens
   splash bench tokens --model-dir model.gguf --draft-model DFlash2/ --prompts code.jsonl --plot acceptance.svg`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := out.check(); err != nil {
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := errors.Join(out.check(), m.argument(args)); err != nil {
 				return err
 			}
 			if o.MaxTokens < 1 {
@@ -371,7 +433,7 @@ func runTokens(cmd *cobra.Command, m benchModel, prompts string, o bench.TokensO
 }
 
 func tokensOnce(cmd *cobra.Command, m benchModel, path string, o bench.TokensOptions, what string) (*bench.TokensResult, error) {
-	t, err := m.open(cmd.Context())
+	t, err := m.open(cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -423,15 +485,16 @@ func newBenchSpeed() *cobra.Command {
 	var lanes string
 	s := speedRun{}
 	cmd := &cobra.Command{
-		Use:   "speed",
-		Short: "Time starting, passes, prompts and decoding",
+		Use:     "speed [MODEL]",
+		Aliases: []string{"throughput"},
+		Short:   "Time starting, passes, prompts and decoding",
 		Long: `Time how soon a process that starts has a first token, and what memory it works in; what a pass of one row takes beside the
 eight of a cycle, and beside how fast the machine reads memory; how fast prompts are read and tokens decoded, with one
 request and with several at once; how soon the first token comes for a prompt never seen and for the same prompt again; and
 the first token of a long conversation's second turn.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := out.check(); err != nil {
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := errors.Join(out.check(), s.m.argument(args)); err != nil {
 				return err
 			}
 			var err error

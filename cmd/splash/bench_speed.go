@@ -34,7 +34,7 @@ func (s *speedRun) run(cmd *cobra.Command, out benchOutput) error {
 	for _, n := range s.o.Lanes {
 		s.m.lanes = max(s.m.lanes, n)
 	}
-	t, err := s.m.open(cmd.Context())
+	t, err := s.m.open(cmd)
 	if err != nil {
 		return err
 	}

@@ -35,8 +35,13 @@ func newBenchStart() *cobra.Command {
 	var m benchModel
 	var prompt, tokens int
 	cmd := &cobra.Command{
-		Use: "start", Short: "Start, print a line at the first token, then what memory is resident", Hidden: true, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runStart(cmd, m, prompt, tokens) },
+		Use: "start", Short: "Start, print a line at the first token, then what memory is resident", Hidden: true, Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := m.argument(args); err != nil {
+				return err
+			}
+			return runStart(cmd, m, prompt, tokens)
+		},
 	}
 	m.flags(cmd)
 	cmd.Flags().IntVar(&prompt, "prompt", 512, "`tokens` of the prompt after the first token")
@@ -46,7 +51,7 @@ func newBenchStart() *cobra.Command {
 
 func runStart(cmd *cobra.Command, m benchModel, prompt, tokens int) error {
 	m.lanes, m.noDraft = 1, true
-	t, err := m.open(cmd.Context())
+	t, err := m.open(cmd)
 	if err != nil {
 		return err
 	}
@@ -87,6 +92,9 @@ func measureStart(cmd *cobra.Command, m benchModel, prompt, tokens int) (*startu
 	args := []string{"bench", "start", "--backend", m.backend, "--chunk", fmt.Sprint(m.chunk), "--prompt", fmt.Sprint(prompt), "--tokens", fmt.Sprint(tokens)}
 	if m.path != "" {
 		args = append(args, "--model-dir", m.path)
+	}
+	if m.installed != "" {
+		args = append(args, m.installed)
 	}
 	child := exec.CommandContext(cmd.Context(), self, args...)
 	child.Args[0] = os.Args[0]
