@@ -11,12 +11,14 @@ import (
 type Level int
 
 const (
-	Generic Level = iota // plain Go, on every machine
-	AVX2                 // amd64 with AVX2, FMA and F16C
-	AVX512               // amd64 with AVX-512 F, BW, DQ, VL and VNNI
+	Generic    Level = iota // plain Go, on every machine
+	AVX2                    // amd64 with AVX2, FMA and F16C
+	AVX512                  // amd64 with AVX-512 F, BW, DQ, VL and VNNI
+	AVX512BF16              // and products of bfloat16 numbers
+	AMX                     // and tiles of bytes and of bfloat16 numbers
 )
 
-var levelNames = []string{"generic", "avx2", "avx512"}
+var levelNames = []string{"generic", "avx2", "avx512", "avx512bf16", "amx"}
 
 func (l Level) String() string { return levelNames[l] }
 
@@ -26,7 +28,7 @@ const LevelVariable = "SPLASH_CPU"
 // Levels lists the levels this machine runs, the best last.
 func Levels() []Level {
 	levels := []Level{Generic}
-	for _, l := range []Level{AVX2, AVX512} {
+	for _, l := range []Level{AVX2, AVX512, AVX512BF16, AMX} {
 		if kernelsFor[l] != nil && machineRuns(l) {
 			levels = append(levels, l)
 		}

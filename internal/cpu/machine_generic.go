@@ -2,6 +2,6 @@
 
 package cpu
 
-var kernelsFor = [...]*kernels{Generic: &genericKernels, AVX2: nil, AVX512: nil}
+var kernelsFor = [...]*kernels{Generic: &genericKernels, AMX: nil}
 
 func machineRuns(Level) bool { return false }
