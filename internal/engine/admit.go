@@ -80,19 +80,21 @@ func (e *Engine) reap() {
 	}
 }
 
-// next is the request to have a lane before all others: one that was suspended before new ones of its priority.
+// next is the request to have a lane before all others: one that was suspended before new ones of its priority. Those whose
+// beginning is being read are passed over.
 func (e *Engine) next() *Stream {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	at := slices.IndexFunc(e.waiting, func(s *Stream) bool { return !e.awaits(s) })
 	switch {
-	case len(e.suspended) == 0 && len(e.waiting) == 0:
+	case len(e.suspended) == 0 && at < 0:
 		return nil
 	case len(e.suspended) == 0:
-		return e.waiting[0]
-	case len(e.waiting) == 0 || e.waiting[0].request.Priority <= e.suspended[0].request.Priority:
+		return e.waiting[at]
+	case at < 0 || e.waiting[at].request.Priority <= e.suspended[0].request.Priority:
 		return e.suspended[0]
 	}
-	return e.waiting[0]
+	return e.waiting[at]
 }
 
 // place gives the next request a lane. It reports false when none can have one now; those behind it wait with it.
@@ -194,6 +196,7 @@ func (e *Engine) start(s *Stream) {
 	} else {
 		e.begin(s)
 	}
+	e.starts++
 	if s.held {
 		s.held = false
 		e.figures.Resumptions++

@@ -127,6 +127,7 @@ type Engine struct {
 	suspended []*Stream // by falling priority, then as they came
 	pass      model.Pass
 	taken     []*Stream // the stream of each segment of pass
+	starts    int       // of streams that were given a lane
 	turn      int       // the stream whose prompt comes first in the next pass
 	schedule  schedule
 	memory    governor

@@ -72,15 +72,22 @@ func (c *prefixes) longest(prompt []int32) *prefix {
 	return best
 }
 
+// kept is how many of the prompt's first tokens a lane could begin with, from memory or from the store.
+func (c *prefixes) kept(prompt []int32) (n int) {
+	if p := c.longest(prompt); p != nil {
+		n = len(p.tokens)
+	}
+	if c.store != nil {
+		n = max(n, c.store.Longest(prompt))
+	}
+	return n
+}
+
 // junction is the last whole page up to which the prompt is the same as one that is kept further.
 func (c *prefixes) junction(prompt []int32) int {
 	longest := 0
 	for _, p := range c.entries {
-		n := 0
-		for n < min(len(p.tokens), len(prompt)) && p.tokens[n] == prompt[n] {
-			n++
-		}
-		longest = max(longest, n)
+		longest = max(longest, alike(p.tokens, prompt))
 	}
 	return longest / pageTokens * pageTokens
 }
@@ -287,7 +294,7 @@ func (s *Stream) plan(c *prefixes, from int) {
 	}
 	slices.Sort(s.stops)
 	s.stops = slices.Compact(s.stops)
-	s.keep = [2]int{junction, replay}
+	s.keep = append(s.keep[:0], junction, replay)
 }
 
 // next is the next place where the prompt is kept, or its end.
@@ -320,7 +327,7 @@ func (e *Engine) checkpoint(s *Stream) {
 	defer e.publishCache()
 	e.prefixes.room = e.memory.room(e.prefixes.limit)
 	p := e.prefixes.save(s.lane, s.key[:s.at])
-	if p == nil || slices.Contains(s.keep[:], s.at) {
+	if p == nil || slices.Contains(s.keep, s.at) {
 		return
 	}
 	if s.rolling != nil {

@@ -34,6 +34,7 @@ type Figures struct {
 // An Admission is why requests wait.
 type Admission struct {
 	Memory, Lanes, Held int // that wait for memory, for a lane, and behind one that waits for memory
+	Prefix              int // that wait while another reads the beginning of their prompt
 	Oldest              time.Duration
 }
 
@@ -47,6 +48,7 @@ type MemoryStats struct {
 type figures struct {
 	Figures
 	wait   wait
+	prefix int // requests that wait for a beginning
 	memory MemoryStats
 }
 
@@ -55,6 +57,7 @@ func (e *Engine) publish() {
 	g := &e.memory
 	e.figures.memory = MemoryStats{Limit: g.limit, Charged: g.charged + e.prefixes.bytes, Peak: g.peak, Denied: g.denied}
 	e.mu.Lock()
+	e.figures.prefix = e.awaiting()
 	e.published = e.figures
 	e.mu.Unlock()
 }
@@ -84,13 +87,14 @@ func (e *Engine) Stats() Stats {
 		}
 	}
 	a := &s.Admission
-	switch e.published.wait {
+	a.Prefix = min(e.published.prefix, s.Waiting)
+	switch others := s.Waiting - a.Prefix; e.published.wait {
 	case waitMemory:
-		a.Memory, a.Held = min(1, s.Waiting), max(0, s.Waiting-1)
+		a.Memory, a.Held = min(1, others), max(0, others-1)
 	case waitWeights:
-		a.Memory = s.Waiting
+		a.Memory = others
 	case waitLanes, waitPriority:
-		a.Lanes = s.Waiting
+		a.Lanes = others
 	}
 	for _, w := range e.waiting {
 		a.Oldest = max(a.Oldest, time.Since(w.timing.Submitted))

@@ -81,10 +81,11 @@ type Stream struct {
 	held     bool             // it is suspended
 	charged  int64            // bytes of memory
 	stops    []int            // where its states are kept on the way, ascending
-	keep     [2]int           // the stops that are kept for good
-	rolling  *prefix          // the last one kept that is not
-	at       int              // tokens of the prompt that are in the lane
-	anchor   int32            // the last token chosen, not in the lane yet
+	keep     []int            // the stops that are kept for good
+	awaited  awaited
+	rolling  *prefix // the last one kept that is not
+	at       int     // tokens of the prompt that are in the lane
+	anchor   int32   // the last token chosen, not in the lane yet
 	chosen   int
 	limit    int
 	request  Request

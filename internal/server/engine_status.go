@@ -34,7 +34,7 @@ func (s *Server) engineStatus(o *ojson.Object, e *engine.Stats) {
 	}
 	o.Set("transport", transport)
 	o.Set("scheduler", ojson.NewObject(
-		"queued", e.Waiting, "active", e.Active, "passes", e.Passes, "waiting_resources", e.Admission.Memory, "waiting_prefix", 0,
+		"queued", e.Waiting, "active", e.Active, "passes", e.Passes, "waiting_resources", e.Admission.Memory, "waiting_prefix", e.Admission.Prefix,
 		"prefilling", e.Prefilling, "decoding", e.Decoding, "waiting_mask", 0, "prefill_batches", e.PromptBatches,
 		"prefill_rows", e.PromptRows, "decode_batches", e.DecodeBatches,
 		"decode_batches_by_width", ojson.NewObject("b1", e.Widths[0], "b2", e.Widths[1], "b3", e.Widths[2], "b4", e.Widths[3])))
@@ -114,7 +114,7 @@ func suspensionStatus(o *ojson.Object, e *engine.Stats) {
 // collectEngine tells Prometheus the engine's figures.
 func (s *Server) collectEngine(e *engine.Stats, gauge func(name string, v float64, labels ...string), counter func(name string, v int64)) {
 	for name, v := range map[string]int{
-		"scheduler_waiting_resources": e.Admission.Memory, "scheduler_waiting_prefix": 0, "scheduler_prefilling": e.Prefilling,
+		"scheduler_waiting_resources": e.Admission.Memory, "scheduler_waiting_prefix": e.Admission.Prefix, "scheduler_prefilling": e.Prefilling,
 		"scheduler_decoding": e.Decoding, "admission_waiting_memory": e.Admission.Memory, "admission_waiting_concurrency": e.Admission.Lanes,
 		"admission_held_behind_refusal": e.Admission.Held, "admission_restoring": 0, "admission_suspended": e.Suspended,
 	} {
