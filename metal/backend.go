@@ -116,6 +116,9 @@ func New(d *Device, p *planner.Plan, images *planner.Images, o Options) (*Backen
 	return b, nil
 }
 
+// Device names the device.
+func (b *Backend) Device() (name string, features []string) { return b.device.Name, nil }
+
 // check holds a layout to what the kernels are built for.
 func check(s *planner.Layout) error {
 	switch a, g, m, q := &s.Attention, &s.GDN, &s.MoE, &s.QSA; {

@@ -78,7 +78,7 @@ func listDevices() (*deviceList, error) {
 			}
 		case "cpu":
 			for _, level := range cpu.Levels() {
-				r.Devices = append(r.Devices, deviceReport{level.String(), "instructions"})
+				r.Devices = append(r.Devices, deviceReport{level.String(), cpu.Processor()})
 			}
 		default:
 			r.Devices = append(r.Devices, deviceReport{"float64", "plain Go"})

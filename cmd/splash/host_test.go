@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"testing"
 
 	"splash/fixtures"
+	"splash/internal/cpu"
 	"splash/internal/gguf"
 )
 
@@ -93,6 +95,31 @@ func TestNoDraftIsSaid(t *testing.T) {
 	defer res.Body.Close()
 	if body, err := io.ReadAll(res.Body); !bytes.Contains(body, []byte(`"draft":{"enabled":false}`)) {
 		t.Errorf("/status says %s %v", body, err)
+	}
+}
+
+// TestStatusNamesTheDevice reads what computes.
+func TestStatusNamesTheDevice(t *testing.T) {
+	s := host(t, "--backend", "cpu")
+	res, err := http.Get(s.url + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var status struct {
+		Backend struct {
+			Name, Device string
+			Features     []string
+		}
+	}
+	if err := json.NewDecoder(res.Body).Decode(&status); err != nil {
+		t.Fatal(err)
+	}
+	levels := cpu.Levels()
+	b := status.Backend
+	if b.Name != "cpu" || b.Device != cpu.Processor() || len(b.Features) != 1 ||
+		os.Getenv(cpu.LevelVariable) == "" && b.Features[0] != levels[len(levels)-1].String() {
+		t.Errorf("/status says %+v", b)
 	}
 }
 

@@ -348,9 +348,10 @@ func (s *serveFlags) label() string {
 
 // served is the target as the server sees it.
 func (s *serveFlags) served(t *target.Target, e *engine.Engine) server.Model {
+	device, features := t.Device()
 	m := server.Model{
 		ID: t.Name, Engine: e, Tokenizer: t.Tokenizer, Format: t.Format, Templates: t.Templates, Stop: t.Plan.Stop,
-		Context: t.Engine.Context, Lanes: s.lanes, Backend: t.Backend, Drafted: t.Draft != nil, Rows: "all",
+		Context: t.Engine.Context, Lanes: s.lanes, Backend: t.Backend, Device: device, Features: features, Drafted: t.Draft != nil, Rows: "all",
 		NoVision: s.noVision(t), IdleRelease: t.Engine.IdleRelease, Memory: &server.MemoryPlan{
 			Limit: t.Memory.Limit, Weights: t.Memory.Weights, Lane: t.Memory.Lane, Token: t.Memory.Token, KV: t.Memory.KV,
 		},

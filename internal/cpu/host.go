@@ -1,6 +1,20 @@
 package cpu
 
-import "unsafe"
+import (
+	"cmp"
+	"runtime"
+	"unsafe"
+
+	"github.com/klauspost/cpuid/v2"
+)
+
+// Processor names the machine's processor.
+func Processor() string { return cmp.Or(cpuid.CPU.BrandName, runtime.GOARCH) }
+
+// Device names the processor and the level of the backend's kernels.
+func (b *Backend) Device() (name string, features []string) {
+	return Processor(), []string{b.k.level.String()}
+}
 
 // A Host is the machine's kernels for what runs beside a backend. Its methods are safe for concurrent use.
 type Host struct{ k *kernels }

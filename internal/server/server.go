@@ -36,6 +36,8 @@ type Model struct {
 	Context   int     // tokens of prompt and output
 	Lanes     int     // requests decoded at once
 	Backend   string
+	Device    string      // that the backend computes on; empty: not named
+	Features  []string    // of the device, that it uses
 	Drafted   bool        // a draft proposes tokens
 	Rows      string      // which proposals are verified, as /status says it
 	Memory    *MemoryPlan // nil: not planned

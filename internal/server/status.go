@@ -69,12 +69,26 @@ func (x *exchange) status() error {
 		"tokenizer_cache", ojson.NewObject(
 			"enabled", cache.Enabled, "entries", cache.Entries, "bytes", cache.Bytes, "budget_bytes", cache.BudgetBytes,
 			"capacity", cache.Capacity, "hits", cache.Hits, "reused_tokens", cache.ReusedTokens),
-		"backend", ojson.NewObject("name", m.Backend),
+		"backend", m.backendStatus(),
 	)
 	s.visionStatus(o)
 	s.engineStatus(o, &stats)
 	x.json(http.StatusOK, o)
 	return nil
+}
+
+// backendStatus says what computes.
+func (m *Model) backendStatus() *ojson.Object {
+	o := ojson.NewObject("name", m.Backend)
+	if m.Device != "" {
+		features := make([]any, len(m.Features))
+		for i, f := range m.Features {
+			features[i] = f
+		}
+		o.Set("device", m.Device)
+		o.Set("features", features)
+	}
+	return o
 }
 
 // cacheStatus is the section on the reuse of prompts.

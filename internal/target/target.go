@@ -89,6 +89,16 @@ type Target struct {
 	close []io.Closer // in the order of opening
 }
 
+// Device names what the backend computes on, and what it uses of it; the name is empty where the backend has none.
+func (t *Target) Device() (name string, features []string) {
+	if d, ok := t.Network.Backend().(interface {
+		Device() (name string, features []string)
+	}); ok {
+		return d.Device()
+	}
+	return "", nil
+}
+
 // Open opens a target. Errors name the file, the tensor or key, what was found and what is accepted. ctx ends the loading.
 func Open(ctx context.Context, o Options) (_ *Target, err error) {
 	t := &Target{Name: o.Name, Engine: o.Engine}
