@@ -5,6 +5,7 @@ package conformance_test
 import (
 	"bytes"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 
 	"splash/dequant"
@@ -33,7 +34,8 @@ func formOf(name string, o metal.Options) []operatorBackend {
 	return []operatorBackend{b}
 }
 
-// TestRepacked holds planes that the device makes of a GGUF's rows to those of the planner's writer.
+// TestRepacked holds images whose planes the device makes to those of the planner's writer: of a GGUF's rows, of NVFP4 with the
+// scales that its tensors beside it have, of MLX's codes with scales and biases apart.
 func TestRepacked(t *testing.T) {
 	if err := metal.Usable(); err != nil {
 		t.Skip(err)
@@ -42,33 +44,73 @@ func TestRepacked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r, err := metal.NewRepacker(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
 	rng := rand.New(rand.NewPCG(47, 1))
-	for _, kind := range []dequant.Type{dequant.Q4_K, dequant.Q6_K, dequant.Q5_0, dequant.IQ3S} {
-		const rows, cols = 128, 512
-		m := dequant.Matrix{Format: dequant.Lookup(kind), Rows: rows, Cols: cols}
-		m.Data = make([]byte, rows*m.Format.RowBytes(cols))
-		for i := range m.Data {
-			m.Data[i] = byte(rng.Uint32())
+	random := func(n int) []byte {
+		b := make([]byte, n)
+		for i := range b {
+			if b[i] = byte(rng.Uint32()); rng.IntN(16) == 0 {
+				b[i] = 0x7f
+			}
 		}
-		got, err := metal.Repack(d, &m, func(row int) int { return row })
-		if err != nil {
-			t.Fatal(err)
+		return b
+	}
+	const rows, cols = 128, 512
+	stored := func(kind dequant.Type) dequant.Matrix {
+		f := dequant.Lookup(kind)
+		return dequant.Matrix{Format: f, Rows: rows, Cols: cols, Data: random(rows * f.RowBytes(cols))}
+	}
+	apart := func(kind dequant.Type, data, scales, biases int) dequant.Matrix {
+		m := dequant.Matrix{Format: dequant.Lookup(kind), Rows: rows, Cols: cols, Data: random(rows * data), Scales: random(rows * scales)}
+		if biases > 0 {
+			m.Biases = random(rows * biases)
 		}
-		tensor := planner.Tensor{Name: "w", Layer: -1, Role: planner.Linear, Rows: rows, Cols: cols, Type: kind}
+		return m
+	}
+	scaled := func(m dequant.Matrix) dequant.Matrix {
+		m.Global = []float32{0.25, -3}
+		return m
+	}
+	for _, m := range []dequant.Matrix{
+		stored(dequant.Q4_K), stored(dequant.Q6_K), stored(dequant.Q5_0), stored(dequant.IQ3S), stored(dequant.BF16), stored(dequant.NVFP4),
+		scaled(stored(dequant.NVFP4)), scaled(apart(dequant.NVFP4Rows, cols/2, cols/16, 0)), apart(dequant.MXFP4, cols/2, cols/32, 0),
+		apart(dequant.Affine(3, 32), cols*3/8, cols/32*2, cols/32*2), apart(dequant.Affine(6, 64), cols*6/8, cols/64*2, cols/64*2),
+		{Format: dequant.Lookup(dequant.FP8Rows), Rows: rows, Cols: cols, Data: random(rows * cols), Global: []float32{2, 0.5}},
+	} {
+		tensor := planner.Tensor{Name: "w", Layer: -1, Role: planner.Linear, Rows: rows, Cols: cols, Type: m.Format.Type}
 		plan, err := planner.PlanImages(&planner.Plan{Tensors: []planner.Tensor{tensor}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		images, err := planner.BuildImages(t.Context(), plan, given{m})
+		want, err := planner.BuildImages(t.Context(), plan, given{m})
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := &images.Files[0].Tensors[0]
-		for _, s := range [][2]planner.Section{{got.Plane0, in.Plane0}, {got.Plane1, in.Plane1}, {got.Meta, in.Meta}} {
-			if !bytes.Equal(got.Bytes(s[0]), images.Files[0].Bytes(s[1])) {
-				t.Errorf("%s: planes differ", kind)
-			}
+		packed := &packedAll{Packer: r}
+		got, err := (&planner.ImageMaker{Packer: packed}).Build(t.Context(), plan, given{m})
+		if err != nil {
+			t.Fatal(err)
 		}
-		got.Memory.Free()
+		if !bytes.Equal(got.Files[0].Data, want.Files[0].Data) || packed.left.Load() != 0 {
+			t.Errorf("%s: planes differ, or %d were left to the writer", m.Format.Name, packed.left.Load())
+		}
 	}
+}
+
+// packedAll counts what a packer leaves to the writer.
+type packedAll struct {
+	planner.Packer
+	left atomic.Int32
+}
+
+func (p *packedAll) Pack(x *planner.Packing) (bool, error) {
+	packed, err := p.Packer.Pack(x)
+	if !packed {
+		p.left.Add(1)
+	}
+	return packed, err
 }

@@ -64,19 +64,32 @@ func openRecipe(t testing.TB, r fixtures.Recipe) target {
 // backend makes the target's images and a backend on them.
 func (m target) backend(t testing.TB, d *Device, o Options) *Backend {
 	t.Helper()
-	images, err := OpenImages(context.Background(), t.TempDir(), m.plan, m.weights, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	images := makeImages(t, Source{Plan: m.plan, Weights: m.weights})
 	b, err := New(d, m.plan, images, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		b.Close()
-		images.Close()
-	})
+	t.Cleanup(func() { b.Close() })
 	return b
+}
+
+// makeImages makes the images of a source in a directory, and maps them.
+func makeImages(t testing.TB, s Source) *planner.Images {
+	t.Helper()
+	plan, err := s.imagePlan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := planner.MakeImages(context.Background(), dir, plan, s.Weights, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	images, err := planner.OpenImages(context.Background(), dir, plan, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { images.Close() })
+	return images
 }
 
 func (m target) network(t testing.TB, b model.Backend, o model.Options) model.Network {

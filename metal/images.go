@@ -1,7 +1,6 @@
 package metal
 
 import (
-	"context"
 	"fmt"
 
 	"splash/planner"
@@ -48,30 +47,4 @@ func planImages(p *planner.Plan, inexact ...string) (*planner.ImagePlan, error) 
 	m.Name, m.Layer, m.Type = tableImage, uint32(p.Layout.Vocab), uint32(p.Layout.Hidden)
 	out.Images = append(out.Images, m)
 	return out, nil
-}
-
-// OpenImages makes the images of a target in dir where they are not there, and maps them.
-func OpenImages(ctx context.Context, dir string, p *planner.Plan, w planner.Weights, sources []planner.ImageSource,
-	progress func(planner.ImageProgress)) (*planner.Images, error) {
-	plan, err := PlanImages(p, w)
-	if err != nil {
-		return nil, err
-	}
-	if err := planner.MakeImages(ctx, dir, plan, w, sources, progress); err != nil {
-		return nil, err
-	}
-	return planner.OpenImages(ctx, dir, plan, sources)
-}
-
-// OpenDraftImages makes the images of a draft of so many layers in dir where they are not there, and maps them.
-func OpenDraftImages(ctx context.Context, dir string, layers int, tensors []planner.Tensor, w planner.Weights,
-	sources []planner.ImageSource, progress func(planner.ImageProgress)) (*planner.Images, error) {
-	plan, err := planner.PlanDraftImages(layers, tensors)
-	if err != nil {
-		return nil, err
-	}
-	if err := planner.MakeImages(ctx, dir, plan, w, sources, progress); err != nil {
-		return nil, err
-	}
-	return planner.OpenImages(ctx, dir, plan, sources)
 }

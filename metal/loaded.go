@@ -25,21 +25,35 @@ func Load(ctx context.Context, l *Loading) (*Loaded, error) {
 	if kind == "" {
 		kind = Devices()[0]
 	}
-	images, err := l.images(ctx)
-	if err != nil {
-		return nil, err
-	}
-	x := &Loaded{images: images}
+	x := new(Loaded)
+	var err error
 	if x.device, err = Open(kind); err == nil {
-		x.Backend, err = New(x.device, l.Target.Plan, images[0], Options{MaxRows: l.MaxRows, Int8KV: l.Int8KV})
+		x.images, err = l.makeImages(ctx, x.device, kind)
+	}
+	if err == nil {
+		x.Backend, err = New(x.device, l.Target.Plan, x.images[0], Options{MaxRows: l.MaxRows, Int8KV: l.Int8KV})
 	}
 	if err == nil && l.Draft != nil {
-		err = x.LoadDraft(images[1])
+		err = x.LoadDraft(x.images[1])
 	}
 	if err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
 	return x, nil
+}
+
+// makeImages makes the images on a GPU, which repacks faster than the CPU does. A device of the host is the CPU, at a kernel's pace:
+// there the writer packs. The bytes are the same.
+func (l *Loading) makeImages(ctx context.Context, d *Device, kind string) ([]*planner.Images, error) {
+	if kind != gpu {
+		return l.images(ctx, nil)
+	}
+	r, err := NewRepacker(d)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return l.images(ctx, r)
 }
 
 // Close frees the backend, its device and its images.

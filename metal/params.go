@@ -98,6 +98,9 @@ const (
 	ternaryRows    = C.ternaryRows
 	bitsEntry      = C.bitsEntry
 	noBit          = C.noBit
+	oneByte        = C.oneByte
+	noScale        = C.noScale
+	noRow          = C.noRow
 
 	partCols         = C.partCols
 	epilogueStore    = C.EpilogueStore

@@ -3,195 +3,299 @@
 package metal
 
 import (
-	"context"
+	"bytes"
 	"fmt"
-	"math/bits"
-	"math/rand/v2"
+	"sync"
 
 	"splash/dequant"
 	"splash/planner"
 )
 
-// Planes are a matrix in the planes of its image format, on a device: rows in whole tiles, and the planes one after another.
-type Planes struct {
-	Format               *planner.ImageFormat
-	Rows, Cols           int
-	Memory               *Buffer
-	Plane0, Plane1, Meta planner.Section
+// A Repacker packs native rows into planes on a device, for the writer of images: those of every format whose planes are the bits
+// of its rows in another order, from every container that has the format. Weights that are rounded to a format on the way, BF16
+// and F16 to Q8_0 and a draft's BF16 to affine codes, are left to the writer.
+type Repacker struct {
+	mu     sync.Mutex // the device is one goroutine's at a time
+	device *Device
+	kernel *Kernel
+	tables map[container]*repackTable // nil: planes that are not bits of their rows
+	all    []*repackRoom
+	spare  []*repackRoom
 }
 
-// Repack puts a matrix as a GGUF stores it into planes on the device, the bytes that the planner's writer makes of it; row n is
-// row order(n) of the matrix. Formats whose planes are not made of the bits of a row alone are refused. The memory is the
-// caller's to free.
-func Repack(d *Device, m *dequant.Matrix, order func(row int) int) (*Planes, error) {
-	f := planner.LookupImage(m.Format.Type)
-	if f == nil || m.Cols%f.Columns() != 0 {
-		return nil, fmt.Errorf("metal: rows of %d values in %s have no planes", m.Cols, m.Format.Name)
-	}
-	table, err := repackTable(f, m.Format)
-	if err != nil {
-		return nil, err
-	}
+var _ planner.Packer = (*Repacker)(nil)
+
+// NewRepacker returns a repacker on a device, which nothing else uses until it is closed.
+func NewRepacker(d *Device) (*Repacker, error) {
 	k, err := d.Kernel("repack")
 	if err != nil {
 		return nil, err
 	}
-	const tile = 64
-	rows := (m.Rows + tile - 1) / tile * tile
-	blocks := m.Cols / f.Block
-	p := &Planes{Format: f, Rows: rows, Cols: m.Cols}
-	end := int64(0)
-	for _, s := range []struct {
-		to    *planner.Section
-		bytes int
-	}{{&p.Plane0, f.Groups() * f.Plane0}, {&p.Plane1, f.Groups() * f.Plane1}, {&p.Meta, f.Meta}} {
-		*s.to = planner.Section{Offset: end, Size: int64(rows) * int64(blocks) * int64(s.bytes)}
-		end += (s.to.Size + 15) &^ 15
+	return &Repacker{device: d, kernel: k, tables: make(map[container]*repackTable)}, nil
+}
+
+// Close frees the repacker's memory. The device stays the caller's.
+func (r *Repacker) Close() {
+	for _, x := range r.all {
+		x.free()
 	}
-	if p.Plane1.Size == 0 {
-		p.Plane1.Offset = 0 // where nothing reads
+	for _, t := range r.tables {
+		if t != nil {
+			t.bits.Free()
+		}
 	}
-	var given []*Buffer
-	defer func() {
-		for _, b := range given {
+	r.all, r.spare, r.tables = nil, nil, nil
+}
+
+// Pack fills the planes of a packing.
+func (r *Repacker) Pack(p *planner.Packing) (bool, error) {
+	j := &repackJob{
+		format: p.Format, rows: p.Rows, from: p.From, blocks: p.Blocks, row: p.Row, planes: [3][]byte{p.Plane0, p.Plane1, p.Meta},
+	}
+	c, ok := j.container()
+	if !ok {
+		return false, nil
+	}
+	t, err := r.table(c)
+	if t == nil || err != nil {
+		return false, err
+	}
+	if err := r.pack(j, t); err != nil {
+		return false, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	return true, nil
+}
+
+// A container is a format, and the way that weights of it are stored.
+type container struct {
+	to   *planner.ImageFormat
+	from *dequant.Format
+
+	// Bytes of a block in the data, the scales and the biases, and 4 where its row has a tensor scale. Together, in this order,
+	// they are the block.
+	parts [4]int
+}
+
+// containerOf is how a matrix stores the weights of a format; false where they are of another.
+func containerOf(f *planner.ImageFormat, m *dequant.Matrix) (container, bool) {
+	blocks := m.Rows * (m.Cols / f.Block)
+	c := container{to: f, from: m.Format, parts: [4]int{len(m.Data) / blocks, len(m.Scales) / blocks, len(m.Biases) / blocks}}
+	// NVFP4's tensor scale is 1 where there is none; FP8 has one or holds its own.
+	if t := m.Format.Type; m.Global != nil || t == dequant.NVFP4 || t == dequant.NVFP4Rows && m.Scales != nil {
+		c.parts[3] = 4
+	}
+	return c, planner.LookupImage(m.Format.Type) == f
+}
+
+// A repackJob is native blocks of whole tiles of rows, and their planes: plane 0, plane 1, meta.
+type repackJob struct {
+	format       *planner.ImageFormat
+	rows         int
+	from, blocks int
+	row          func(i int) (*dequant.Matrix, int) // nil: no row
+	planes       [3][]byte
+}
+
+// container is that of all rows; false where they have none, or several.
+func (j *repackJob) container() (c container, ok bool) {
+	var last *dequant.Matrix
+	for i := range j.rows {
+		m, _ := j.row(i)
+		if m == nil || m == last {
+			continue
+		}
+		this, known := containerOf(j.format, m)
+		if !known || last != nil && (this != c || m.Cols != last.Cols) {
+			return c, false
+		}
+		c, last = this, m
+	}
+	return c, last != nil
+}
+
+// A repackRoom is a job's memory on the device.
+type repackRoom struct{ native, order, planes *Buffer }
+
+func (x *repackRoom) free() {
+	for _, b := range []*Buffer{x.native, x.order, x.planes} {
+		if b != nil {
 			b.Free()
 		}
-	}()
-	room := func(size int) *Buffer {
-		b, e := d.NewBuffer(max(1, size))
-		if e != nil {
-			err = e
-			return nil
+	}
+}
+
+// take gives a job memory of its own.
+func (r *Repacker) take(native, order, planes int) (*repackRoom, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.spare) == 0 {
+		x := new(repackRoom)
+		r.all, r.spare = append(r.all, x), append(r.spare, x)
+	}
+	x := r.spare[len(r.spare)-1]
+	for b, size := range map[**Buffer]int{&x.native: native, &x.order: order, &x.planes: planes} {
+		if *b != nil && (*b).Size() >= size {
+			continue
 		}
-		given = append(given, b)
-		return b
+		larger, err := r.device.NewBuffer(size)
+		if err != nil {
+			return nil, err
+		}
+		if *b != nil {
+			(*b).Free()
+		}
+		*b = larger
 	}
-	native, rowsAt, entries := room(len(m.Data)), room(4*m.Rows), room(2*len(table))
+	r.spare = r.spare[:len(r.spare)-1]
+	return x, nil
+}
+
+func (r *Repacker) give(x *repackRoom) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.spare = append(r.spare, x)
+}
+
+// pack copies a job's rows to the device, as they are, and its planes back.
+func (r *Repacker) pack(j *repackJob, t *repackTable) error {
+	var at [3]int64 // of the planes
+	end := int64(0)
+	for i, p := range j.planes {
+		if len(p) > 0 { // else where nothing writes
+			at[i] = end
+			end += (int64(len(p)) + 15) &^ 15
+		}
+	}
+	size := t.parts[0] + t.parts[1] + t.parts[2]
+	x, err := r.take(j.rows*(j.blocks*size+t.parts[3]), 4*j.rows, int(end))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	copy(native.bytes, m.Data)
-	copy(view[uint16](entries), table)
-	for i := range m.Rows {
-		view[uint32](rowsAt)[i] = uint32(order(i))
+	defer r.give(x)
+	f := j.format
+	p := repackParams{
+		blocks: cUint(j.blocks), groups: cUint(f.Groups()), plane0: cUint(f.Plane0), plane1: cUint(f.Plane1), meta: cUint(f.Meta),
+		data: cUint(t.parts[0]), scales: cUint(t.parts[1]), biases: cUint(t.parts[2]), scalesAt: cUint(j.rows * j.blocks * t.parts[0]),
 	}
-	if p.Memory, err = d.NewBuffer(int(end)); err != nil {
-		return nil, err
+	p.biasesAt = p.scalesAt + cUint(j.rows*j.blocks)*p.scales
+	p.globalsAt = p.biasesAt + cUint(j.rows*j.blocks)*p.biases
+	gather(x, j, t, [4]int{0, int(p.scalesAt), int(p.biasesAt), int(p.globalsAt)})
+	g := grid{x: j.blocks, y: j.rows / tileRows, threads: 256}
+	if err := r.run(x, t, g, p, at); err != nil {
+		return err
 	}
+	for i, p := range j.planes {
+		copy(p, x.planes.bytes[at[i]:])
+	}
+	return nil
+}
+
+// tileRows are those of a tile of planes.
+const tileRows = 64
+
+func (r *Repacker) run(x *repackRoom, t *repackTable, g grid, p repackParams, at [3]int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var c Commands
-	add(&c, k, grid{x: blocks, y: rows / tile, threads: 256}, repackParams{
-		rows: cUint(rows), source: cUint(m.Rows), blocks: cUint(blocks), blockBytes: cUint(m.Format.RowBytes(f.Block)),
-		groups: cUint(f.Groups()), plane0: cUint(f.Plane0), plane1: cUint(f.Plane1), meta: cUint(f.Meta),
-	}, native.from(0), rowsAt.from(0), entries.from(0), p.Memory.from(p.Plane0.Offset), p.Memory.from(p.Plane1.Offset),
-		p.Memory.from(p.Meta.Offset))
-	err = d.Run(&c)
-	if w := d.Wait(); err == nil {
+	add(&c, r.kernel, g, p, x.native.from(0), x.order.from(0), t.bits.from(0), x.planes.from(at[0]), x.planes.from(at[1]),
+		x.planes.from(at[2]))
+	err := r.device.Run(&c)
+	if w := r.device.Wait(); err == nil {
 		err = w
 	}
-	if err != nil {
-		p.Memory.Free()
-		return nil, err
-	}
-	return p, nil
+	return err
 }
 
-// Bytes are those of one of the planes.
-func (p *Planes) Bytes(s planner.Section) []byte { return p.Memory.bytes[s.Offset : s.Offset+s.Size] }
-
-// repackTable finds where each bit of a block's planes comes from, by what the planner's writer makes of blocks that are 0, of
-// blocks whose bits are digits of their own numbers, and of random ones, which tell whether the others tell all.
-func repackTable(f *planner.ImageFormat, native *dequant.Format) ([]uint16, error) {
-	const tile = 64
-	size := native.RowBytes(f.Block)
-	m := dequant.Matrix{Format: native, Rows: tile, Cols: f.Columns()}
-	m.Data = make([]byte, tile*native.RowBytes(m.Cols))
-	row := func(i int) []byte { return m.Data[i*native.RowBytes(m.Cols):][:size] }
-	digits := bits.Len(uint(8*size - 1))
-	rng := rand.New(rand.NewPCG(1, 1))
-	for at := range 8 * size {
-		for digit := range digits {
-			row(1 + digit)[at/8] |= byte(at>>digit&1) << (at % 8)
+// gather copies the parts of a job's rows beside each other, and says which rows there are.
+func gather(x *repackRoom, j *repackJob, t *repackTable, at [4]int) {
+	order := view[int32](x.order)
+	for i := range j.rows {
+		m, row := j.row(i)
+		if order[i] = noRow; m == nil {
+			continue
 		}
-		row(1 + digits)[at/8] |= 1 << (at % 8)
-		for i := digits + 2; i < tile; i++ {
-			row(i)[at/8] |= byte(rng.Uint32()&1) << (at % 8)
+		order[i] = int32(i)
+		for k, from := range [][]byte{m.Data, m.Scales, m.Biases} {
+			size := t.parts[k]
+			all := from[row*(m.Cols/j.format.Block)*size:]
+			copy(x.native.bytes[at[k]+i*j.blocks*size:], all[j.from*size:(j.from+j.blocks)*size])
+		}
+		if t.parts[3] > 0 {
+			view[float32](x.native)[at[3]/4+i] = globalScale(m, row)
 		}
 	}
-	made, err := probe(m)
-	if err != nil {
-		return nil, err
-	}
-	table := make([]uint16, len(made[0])*bitsEntry)
-	bit := func(i, o int) int { return int(made[i][o/8]) >> (o % 8) & 1 }
-	for o := range 8 * len(made[0]) {
-		fixed, from := bit(0, o), noBit
-		if bit(1+digits, o) != fixed { // it follows some bit
-			from = 0
-			for digit := range digits {
-				from |= (bit(1+digit, o) ^ fixed) << digit
-			}
-		}
-		for i := range tile {
-			want := fixed
-			if from != noBit {
-				if from >= 8*size {
-					return nil, fmt.Errorf("metal: planes of %s are not made of the bits of its rows", native.Name)
-				}
-				want ^= int(row(i)[from/8]) >> (from % 8) & 1
-			}
-			if bit(i, o) != want {
-				return nil, fmt.Errorf("metal: planes of %s are not made of the bits of its rows", native.Name)
-			}
-		}
-		table[o/8*bitsEntry+o%8] = uint16(from)
-		table[o/8*bitsEntry+bitsEntry-1] |= uint16(fixed << (o % 8))
-	}
-	for at := 0; at < len(table); at += bitsEntry {
-		if e := table[at : at+bitsEntry]; wholeByte(e) {
-			e[bitsEntry-1] |= 256
-		}
-	}
-	return table, nil
 }
 
-// wholeByte reports whether a byte's bits are those of one byte.
-func wholeByte(e []uint16) bool {
-	for b := range 8 {
-		if e[b] == noBit || e[b] != e[0]+uint16(b) || e[0]%8 != 0 {
-			return false
-		}
+// globalScale is the tensor scale of a row: 1 where there is none.
+func globalScale(m *dequant.Matrix, row int) float32 {
+	if len(m.Global) == 0 {
+		return 1
 	}
-	return true
+	return m.Global[row/(m.Rows/len(m.Global))]
 }
 
-// probe is what the planner's writer makes of the first block of each row: its groups in plane 0, those in plane 1, its meta.
-func probe(m dequant.Matrix) ([][]byte, error) {
-	t := planner.Tensor{Name: "probe", Layer: -1, Role: planner.Linear, Rows: m.Rows, Cols: m.Cols, Type: m.Format.Type}
-	plan, err := planner.PlanImages(&planner.Plan{Tensors: []planner.Tensor{t}})
+// table finds, and keeps, where the bits of a container's planes come from. The device then makes the planes that it was found by,
+// and they must be the writer's.
+func (r *Repacker) table(c container) (*repackTable, error) {
+	r.mu.Lock()
+	t, known := r.tables[c]
+	r.mu.Unlock()
+	if known {
+		return t, nil
+	}
+	p, err := newProbe(c)
 	if err != nil {
 		return nil, err
 	}
-	images, err := planner.BuildImages(context.Background(), plan, givenWeights{m})
-	if err != nil {
-		return nil, err
-	}
-	in := &images.Files[0].Tensors[0]
-	f := planner.LookupImage(in.Type)
-	out := make([][]byte, m.Rows)
-	for row := range out {
-		for _, s := range []struct {
-			at          planner.Section
-			units, size int
-		}{{in.Plane0, f.Groups(), f.Plane0}, {in.Plane1, f.Groups(), f.Plane1}, {in.Meta, 1, f.Meta}} {
-			if s.size == 0 {
-				continue
-			}
-			plane := images.Files[0].Bytes(s.at)
-			for unit := range s.units {
-				at := (unit*m.Rows + row) * s.size
-				out[row] = append(out[row], plane[at:at+s.size]...)
-			}
+	if entries := p.find(); entries != nil {
+		t = &repackTable{parts: c.parts}
+		if t.bits, err = r.upload(entries); err != nil {
+			return nil, err
+		}
+		if err := r.check(p, t); err != nil {
+			t.bits.Free()
+			return nil, err
 		}
 	}
-	return out, nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if first, known := r.tables[c]; known { // another goroutine has found it
+		if t != nil {
+			t.bits.Free()
+		}
+		return first, nil
+	}
+	r.tables[c] = t
+	return t, nil
+}
+
+func (r *Repacker) upload(entries []uint16) (*Buffer, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, err := r.device.NewBuffer(2 * len(entries))
+	if err == nil {
+		copy(view[uint16](b), entries)
+	}
+	return b, err
+}
+
+// check holds what the device makes of a probe to what the writer made.
+func (r *Repacker) check(p *probe, t *repackTable) error {
+	j := &repackJob{
+		format: p.to, rows: tileRows, blocks: p.matrix.Cols / p.to.Block,
+		row: func(i int) (*dequant.Matrix, int) { return &p.matrix, i },
+	}
+	want := [3][]byte{p.image.Bytes(p.tensor.Plane0), p.image.Bytes(p.tensor.Plane1), p.image.Bytes(p.tensor.Meta)}
+	for i := range want {
+		j.planes[i] = make([]byte, len(want[i]))
+	}
+	if err := r.pack(j, t); err != nil {
+		return err
+	}
+	for i := range want {
+		if !bytes.Equal(j.planes[i], want[i]) {
+			return fmt.Errorf("metal: %s makes planes of %s that are not the writer's", r.device.Name, p.from.Name)
+		}
+	}
+	return nil
 }

@@ -55,16 +55,17 @@ func (s *Source) directory(images string) string {
 // A making is the images of a loading on their way.
 type making struct {
 	*Loading
+	packer      planner.Packer // nil: the writer packs
 	done, total int64 // of the sources before, and of all
 }
 
-// images makes the images of every source where they are not there already, and opens them.
-func (l *Loading) images(ctx context.Context) (all []*planner.Images, err error) {
+// images makes the images of every source where they are not there already, with the packer where there is one, and opens them.
+func (l *Loading) images(ctx context.Context, packer planner.Packer) (all []*planner.Images, err error) {
 	sources := []*Source{&l.Target}
 	if l.Draft != nil {
 		sources = append(sources, l.Draft)
 	}
-	m := making{Loading: l}
+	m := making{Loading: l, packer: packer}
 	var plans []*planner.ImagePlan
 	for _, s := range sources {
 		p, err := s.imagePlan()
@@ -94,19 +95,19 @@ func closeAll(all []*planner.Images) error {
 }
 
 func (m *making) open(ctx context.Context, s *Source, plan *planner.ImagePlan) (*planner.Images, error) {
-	if len(s.Files) == 0 {
-		return planner.BuildImages(ctx, plan, s.Weights)
-	}
-	dir := s.directory(m.Images)
-	err := planner.MakeImages(ctx, dir, plan, s.Weights, s.Files, func(p planner.ImageProgress) {
+	maker := planner.ImageMaker{Packer: m.packer, Progress: func(p planner.ImageProgress) {
 		switch {
 		case p.Waiting && m.Waiting != nil:
 			m.Waiting()
 		case !p.Waiting && m.Progress != nil:
 			m.Progress(m.done+p.Done, m.total)
 		}
-	})
-	if err != nil {
+	}}
+	if len(s.Files) == 0 {
+		return maker.Build(ctx, plan, s.Weights)
+	}
+	dir := s.directory(m.Images)
+	if err := maker.Make(ctx, dir, plan, s.Weights, s.Files); err != nil {
 		return nil, err
 	}
 	return planner.OpenImages(ctx, dir, plan, s.Files)

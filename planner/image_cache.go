@@ -147,14 +147,8 @@ type ImageProgress struct {
 // as bytes are written, one call at a time. An error leaves the images that are whole.
 func MakeImages(ctx context.Context, dir string, plan *ImagePlan, w Weights, sources []ImageSource,
 	progress func(ImageProgress)) error {
-	d := newImageDir(dir, plan, sources)
-	if progress != nil {
-		d.progress = progress
-	}
-	if err := d.make(ctx, w); err != nil {
-		return fmt.Errorf("weight images in %s: %w", dir, err)
-	}
-	return nil
+	k := &ImageMaker{Progress: progress}
+	return k.Make(ctx, dir, plan, w, sources)
 }
 
 // An imageDir is a directory of images in the making.
@@ -163,7 +157,8 @@ type imageDir struct {
 	plan     *ImagePlan
 	manifest manifest
 	progress func(ImageProgress)
-	done     int64 // bytes
+	packer   Packer // nil: the writer
+	done     int64  // bytes
 	jobBytes int
 	batch    int // jobs
 }
@@ -311,6 +306,7 @@ func (d *imageDir) fill(ctx context.Context, f *os.File, m *Image, w Weights) er
 	if err != nil {
 		return err
 	}
+	iw.packer = d.packer
 	if err := iw.frame(); err != nil {
 		return err
 	}

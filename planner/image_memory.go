@@ -9,23 +9,7 @@ import (
 // BuildImages makes the images of a plan in memory, for weights that no file holds and tests. They start on a page, as
 // mapped ones do.
 func BuildImages(ctx context.Context, plan *ImagePlan, w Weights) (*Images, error) {
-	images := new(Images)
-	for i := range plan.Images {
-		m := &plan.Images[i]
-		f := &ImageFile{Image: m, Data: alignedBytes(m.Size)}
-		iw, err := newImageWriter(m, w, memoryWriter(f.Data))
-		if err == nil {
-			err = iw.frame()
-		}
-		if err == nil {
-			err = iw.run(ctx, m.jobs(jobBytes), func(int64) {})
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", m.Name, err)
-		}
-		images.Files = append(images.Files, f)
-	}
-	return images, nil
+	return new(ImageMaker).Build(ctx, plan, w)
 }
 
 // alignedBytes is zeros that start at a multiple of the largest page a system has.

@@ -2,8 +2,10 @@ package planner
 
 import (
 	"bytes"
+	"errors"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"unsafe"
 
@@ -55,5 +57,64 @@ func TestBuildImages(t *testing.T) {
 	delete(w, "blk.0.experts")
 	if _, err := BuildImages(t.Context(), plan, w); err == nil || !strings.Contains(err.Error(), "blk.0.experts") {
 		t.Errorf("without the weights of one tensor: %v", err)
+	}
+}
+
+// A fakePacker packs, leaves or fails, and counts the rows that it was given.
+type fakePacker struct {
+	mu     sync.Mutex
+	rows   int
+	packed bool
+	err    error
+}
+
+func (f *fakePacker) Pack(p *Packing) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range p.Rows {
+		if m, row := p.Row(i); m != nil && row < m.Rows {
+			f.rows++
+		}
+	}
+	if f.packed {
+		p.Plane0[0], p.Meta[0] = 0x5a, 0xa5
+	}
+	return f.packed, f.err
+}
+
+// TestPacker makes images with a packer: what it packs stands in them, what it leaves the writer packs, and what it fails at is an
+// error.
+func TestPacker(t *testing.T) {
+	m := randomMatrix(rand.New(rand.NewPCG(7, 1)), dequant.Q8_0, 128, 64)
+	p := &Plan{Tensors: []Tensor{{Name: "output.weight", Layer: -1, Role: Linear, Rows: 128, Cols: 64, Type: dequant.Q8_0}}}
+	plan, w := planImages(t, p), memoryWeights{"output.weight": {m}}
+	want, err := BuildImages(t.Context(), plan, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := func(f *fakePacker) (*ImageFile, error) {
+		images, err := (&ImageMaker{Packer: f}).Build(t.Context(), plan, w)
+		if err != nil {
+			return nil, err
+		}
+		if f.rows != 128 {
+			t.Errorf("%d rows were given to the packer", f.rows)
+		}
+		return images.Files[0], nil
+	}
+	left, err := build(new(fakePacker))
+	if err != nil || !bytes.Equal(left.Data, want.Files[0].Data) {
+		t.Errorf("what a packer leaves differs from the writer's: %v", err)
+	}
+	packed, err := build(&fakePacker{packed: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := packed.Tensor("output.weight")
+	if got := packed.Bytes(in.Plane0); got[0] != 0x5a || got[1] != 0 || packed.Bytes(in.Meta)[0] != 0xa5 {
+		t.Errorf("a packer's planes begin with %x", got[:2])
+	}
+	if _, err := build(&fakePacker{err: errors.New("no device")}); err == nil || !strings.Contains(err.Error(), "no device") {
+		t.Errorf("a packer's error: %v", err)
 	}
 }

@@ -69,6 +69,7 @@ type imageWriter struct {
 	image   *Image
 	sources [][]*partRows // of each tensor
 	out     io.WriterAt
+	packer  Packer // nil: the workers pack
 	workers []worker
 }
 
@@ -201,15 +202,8 @@ func (k *worker) planes(w *imageWriter, t *ImageTensor, parts []*partRows, j job
 	k.plane0 = sized(k.plane0, units*f.Groups()*f.Plane0)
 	k.plane1 = sized(k.plane1, units*f.Groups()*f.Plane1)
 	k.meta = sized(k.meta, units*f.Meta)
-	row := 0
-	for _, p := range parts {
-		first, last := max(j.first*tileRows, row), min(j.last*tileRows, row+p.rows)
-		if first < last {
-			if err := k.packRows(f, t, p, j, first, last, row); err != nil {
-				return 0, err
-			}
-		}
-		row += p.rows
+	if err := k.pack(w, f, t, parts, j); err != nil {
+		return 0, err
 	}
 	// Tiles of whole rows follow one another; a run of columns stands inside its one tile.
 	unit := (int64(j.first)*int64(blocks) + int64(j.from)) * tileRows
@@ -225,6 +219,30 @@ func (k *worker) planes(w *imageWriter, t *ImageTensor, parts []*partRows, j job
 	}
 	nm, err := k.put(w, k.meta, t.Meta, unit*int64(f.Meta))
 	return n + nm, err
+}
+
+// pack fills the job's planes.
+func (k *worker) pack(w *imageWriter, f *ImageFormat, t *ImageTensor, parts []*partRows, j job) error {
+	if w.packer != nil {
+		packed, err := w.packer.Pack(&Packing{
+			Name: t.Name, Format: f, Rows: (j.last - j.first) * tileRows, From: j.from, Blocks: j.to - j.from,
+			Plane0: k.plane0, Plane1: k.plane1, Meta: k.meta, first: j.first * tileRows, parts: parts,
+		})
+		if packed || err != nil {
+			return err
+		}
+	}
+	row := 0
+	for _, p := range parts {
+		first, last := max(j.first*tileRows, row), min(j.last*tileRows, row+p.rows)
+		if first < last {
+			if err := k.packRows(f, t, p, j, first, last, row); err != nil {
+				return err
+			}
+		}
+		row += p.rows
+	}
+	return nil
 }
 
 // packRows packs the job's blocks of rows first to last of a part whose first row is row start of the tensor.
