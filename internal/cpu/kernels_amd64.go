@@ -11,7 +11,7 @@ import "github.com/klauspost/cpuid/v2"
 //go:generate go run ./gen -kernels unpack -out unpack_amd64.s -stubs unpack_stubs_amd64.go -pkg cpu
 //go:generate go run ./gen -kernels vector -out vector_amd64.s -stubs vector_stubs_amd64.go -pkg cpu
 
-var kernelsFor = [...]*kernels{Generic: &genericKernels, AVX2: kernels256(), AVX512: kernels512(), AMX: nil}
+var kernelsFor = [...]*kernels{Generic: &genericKernels, AVX2: kernels256(), AVX512: kernels512(), AMX: nil, NEON: nil}
 
 // machineRuns reports whether the processor and the system run a level.
 func machineRuns(l Level) bool {

@@ -165,3 +165,16 @@ func peak(floats, ints func(rounds int), bytes int) func(rounds int, integers bo
 		return rounds * chains * bytes / 4
 	}
 }
+
+// logarithms are those of a panel's rows.
+var logarithms = [...]int{1: 0, 2: 1, 4: 2, 8: 3}
+
+// kernel is the place of a panel's kernel.
+func (p *panel) kernel() (rows, groups, minima int) {
+	if p.minima {
+		minima = 1
+	}
+	return logarithms[p.rows], unit/p.group - 1, minima
+}
+
+func bytesOf(x []float32) *byte { return (*byte)(unsafe.Pointer(unsafe.SliceData(x))) }

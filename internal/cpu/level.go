@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// A Level is a set of instructions that kernels are written for. A machine that runs a level runs those before it.
+// A Level is a set of instructions that kernels are written for. A machine that runs a level runs those of its
+// architecture before it.
 type Level int
 
 const (
@@ -16,9 +17,10 @@ const (
 	AVX512                  // amd64 with AVX-512 F, BW, DQ, VL and VNNI
 	AVX512BF16              // and products of bfloat16 numbers
 	AMX                     // and tiles of bytes and of bfloat16 numbers
+	NEON                    // arm64 with FEAT_DotProd
 )
 
-var levelNames = []string{"generic", "avx2", "avx512", "avx512bf16", "amx"}
+var levelNames = []string{"generic", "avx2", "avx512", "avx512bf16", "amx", "neon"}
 
 func (l Level) String() string { return levelNames[l] }
 
@@ -28,7 +30,7 @@ const LevelVariable = "SPLASH_CPU"
 // Levels lists the levels this machine runs, the best last.
 func Levels() []Level {
 	levels := []Level{Generic}
-	for _, l := range []Level{AVX2, AVX512, AVX512BF16, AMX} {
+	for _, l := range []Level{AVX2, AVX512, AVX512BF16, AMX, NEON} {
 		if kernelsFor[l] != nil && machineRuns(l) {
 			levels = append(levels, l)
 		}

@@ -1,7 +1,7 @@
-//go:build !amd64
+//go:build !amd64 && !arm64
 
 package cpu
 
-var kernelsFor = [...]*kernels{Generic: &genericKernels, AMX: nil}
+var kernelsFor = [...]*kernels{Generic: &genericKernels, NEON: nil}
 
 func machineRuns(Level) bool { return false }

@@ -105,7 +105,7 @@ func TestLevels(t *testing.T) {
 		}
 	}
 	t.Setenv(LevelVariable, "sse9")
-	if _, err := kernelsOf(""); err == nil || err.Error() != "cpu: SPLASH_CPU=sse9 is none of generic, avx2, avx512, avx512bf16, amx" {
+	if _, err := kernelsOf(""); err == nil || err.Error() != "cpu: SPLASH_CPU=sse9 is none of generic, avx2, avx512, avx512bf16, amx, neon" {
 		t.Errorf("an unknown level: %v", err)
 	}
 	if k, err := kernelsOf("generic"); err != nil || k.level != Generic {

@@ -26,17 +26,6 @@ var products256 = [3][2][2]product256Assembly{
 	{{product256r4g32, product256r4g32m}, {product256r4g16, product256r4g16m}},
 }
 
-// logarithms are those of a panel's rows.
-var logarithms = [...]int{1: 0, 2: 1, 4: 2, 8: 3}
-
-// of is the place of a panel's kernel.
-func (p *panel) kernel() (rows, groups, minima int) {
-	if p.minima {
-		minima = 1
-	}
-	return logarithms[p.rows], unit/p.group - 1, minima
-}
-
 // product512 multiplies, and fetches the next tile of the file on its way.
 func product512(acc []float32, t *tile, p *panel, at int) {
 	rows, groups, minima := p.kernel()
@@ -268,8 +257,6 @@ func unpackTile256(w *worker, m *matrix, row, rows, at, units int) {
 		interleave256(bytesOf(t.mins), bytesOf(n[0].mins[:]), stride, roundUp(groups, 8))
 	}
 }
-
-func bytesOf(x []float32) *byte { return (*byte)(unsafe.Pointer(unsafe.SliceData(x))) }
 
 func kernels512() *kernels {
 	k := &kernels{

@@ -249,7 +249,7 @@ func tileCode(k *kernels, t *tile, f *blockFormat, lane, col int) int32 {
 		return int32(int8(t.codes[lane*spanUnits*unit+col]))
 	}
 	b := t.codes[(col/4*k.lanes+lane)*4+col%4]
-	if k.level == AVX2 {
+	if k.level == AVX2 || k.level == NEON {
 		return int32(int8(b))
 	}
 	return int32(b) - f.bias

@@ -1,0 +1,94 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"splash/dequant"
+)
+
+// lanesNEON is the number of rows of a tile: codes are signed, those of four columns of all rows side by side.
+const lanesNEON = 8
+
+type productNEONAssembly func(acc *float32, codes *byte, scales, mins *float32, x *int8, dx, sums *float32, units int)
+
+// productsNEON are the kernels by the binary logarithm of a panel's rows, the groups of a unit less one, and minima.
+var productsNEON = [3][2][2]productNEONAssembly{
+	{{productNEONr1g32, productNEONr1g32m}, {productNEONr1g16, productNEONr1g16m}},
+	{{productNEONr2g32, productNEONr2g32m}, {productNEONr2g16, productNEONr2g16m}},
+	{{productNEONr4g32, productNEONr4g32m}, {productNEONr4g16, productNEONr4g16m}},
+}
+
+func productNEON(acc []float32, t *tile, p *panel, at int) {
+	rows, groups, minima := p.kernel()
+	productsNEON[rows][groups][minima](first(acc), first(t.codes), first(t.scales), first(t.mins),
+		first(p.codes[at*unit*p.rows:]), first(p.scales[at*p.rows:]), first(p.sums[at*(groups+1)*p.rows:]), t.units)
+}
+
+// quantizeFloatsNEON rounds a panel. Its codes need no bias.
+func quantizeFloatsNEON(p *panel, x []float32, stride int) {
+	f := quantizeNEONg32
+	if p.group == 16 {
+		f = quantizeNEONg16
+	}
+	for r := range p.rows {
+		f(first(p.codes[4*r:]), first(p.scales[r:]), first(p.sums[r:]), first(x[r*stride:]), len(p.scales)/p.rows, p.rows)
+	}
+}
+
+// A tileUnpacker unpacks blocks of 8 rows straight into a tile.
+type tileUnpacker struct {
+	f     func(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
+	units int // of a block
+	bytes int // of it
+}
+
+// unpackersNEON are those of the formats that most files are in. Others are unpacked row by row and interleaved.
+var unpackersNEON = map[dequant.Type]*tileUnpacker{
+	dequant.Q4_K:          {unpackQ4KNEON, 8, 144},
+	dequant.Q5_K:          {unpackQ5KNEON, 8, 176},
+	dequant.Q6_K:          {unpackQ6KNEON, 8, 210},
+	dequant.Q8_0:          {unpackQ8NEON, 1, 34},
+	dequant.Q4_0:          {unpackQ40NEON, 1, 18},
+	dequant.IQ4NL:         {unpackIQ4NLNEON, 1, 18},
+	dequant.IQ4XS:         {unpackIQ4XSNEON, 8, 136},
+	dequant.MXFP4:         {unpackMXFP4NEON, 1, 17},
+	dequant.Affine(4, 64): {unpackAffine4NEON, 2, 36},
+}
+
+func formNEON(f *blockFormat, m *dequant.Matrix) {
+	if m.Scales == nil {
+		f.tile = unpackersNEON[m.Format.Type]
+	}
+}
+
+// unpackTileNEON fills a tile. One that is not whole, or whose units are not whole blocks, is unpacked row by row.
+func unpackTileNEON(w *worker, m *matrix, row, rows, at, units int) {
+	t, f := &w.tile, m.blocks
+	t.shape(f, lanesNEON, units)
+	u := f.tile
+	if u == nil || rows < lanesNEON || units%u.units != 0 {
+		unpackRowsNEON(w, m, row, rows, at, units)
+		return
+	}
+	stride := m.cols / (u.units * unit) * u.bytes
+	src := &m.stored.Data[row*stride+at/u.units*u.bytes]
+	u.f(first(t.codes), first(t.scales), first(t.mins), src, stride, units/u.units)
+}
+
+// unpackRowsNEON interleaves rows in natural order. Rows that are missing are zeros.
+func unpackRowsNEON(w *worker, m *matrix, row, rows, at, units int) {
+	t, f, n := &w.tile, m.blocks, w.rows(lanesNEON)
+	for i := range rows {
+		f.unpack(&n[i], &m.stored, row+i, at, units)
+	}
+	for i := rows; i < lanesNEON; i++ {
+		n[i] = natural{}
+	}
+	const stride = int(unsafe.Sizeof(natural{}))
+	groups := roundUp(units*unit/f.group, 4)
+	interleaveNEON(first(t.codes), &n[0].codes[0], stride, units*unit/4)
+	interleaveNEON(bytesOf(t.scales), bytesOf(n[0].scales[:]), stride, groups)
+	if f.minima {
+		interleaveNEON(bytesOf(t.mins), bytesOf(n[0].mins[:]), stride, groups)
+	}
+}
