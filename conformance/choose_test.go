@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"splash/internal/model"
 	"splash/metal"
 	"splash/oracle"
 )
@@ -87,9 +88,9 @@ func TestChooseWalks(t *testing.T) {
 	c := newChooser(t, vocab, s)
 	logits, x := c.buffer(lanes*oracle.Proposals*vocab, 2)
 	states, y := c.buffer(lanes*oracle.Proposals*rank, 0.5)
-	walks, all := make([]oracle.Walk, lanes), make([]metal.WalkLane, lanes)
+	walks, all := make([]oracle.Walk, lanes), make([]model.DraftLane, lanes)
 	for i := range all {
-		all[i] = metal.WalkLane{
+		all[i] = model.DraftLane{
 			Anchor: int32(7 * i), Temperature: 0.8 * float64(i), Uniforms: c.uniforms(), Walk: &walks[i], Candidates: new([]int32),
 		}
 	}
@@ -150,20 +151,25 @@ func TestChooseTokens(t *testing.T) {
 		{}, {Temperature: 0.75, TopP: 0.875}, {Temperature: 1, TopK: 20, Repetition: 1.25}, {MinP: 0.5, Presence: 0.5, Frequency: 0.25},
 		{Temperature: 1.5, MinP: 0.0625, Frequency: 1}, {Temperature: 0.5},
 	}
-	var lanes []metal.TargetLane
+	var lanes []model.Choice
+	var masks [][]uint64
 	rows := 0
 	for i := range 96 {
-		l := metal.TargetLane{Rows: 1 + 3*i%8, Left: 5, Policy: policies[i%len(policies)], Uniforms: c.uniforms(), Walk: new(oracle.Walk)}
-		for token := range int32(20) {
-			l.Occurred = append(l.Occurred, metal.Occurred{Token: 3 * token, Count: token % 3})
+		l := model.Choice{
+			First: rows, Rows: 1 + 3*i%8, Left: 5, Policy: &policies[i%len(policies)], Uniforms: c.uniforms(), Walk: new(oracle.Walk),
+			Stops: []int32{1, 2, 3, int32(4 + i)},
 		}
+		for token := range int32(20) {
+			l.Occurred = append(l.Occurred, model.Occurrence{Token: 3 * token, Count: token % 3})
+		}
+		masks = append(masks, nil)
 		if i%5 == 1 {
-			l.Masks = make([][]uint32, l.Rows)
-			for r := range l.Masks {
-				for range (vocab + 31) / 32 {
-					l.Masks[r] = append(l.Masks[r], c.rng.Uint32()|c.rng.Uint32())
-				}
+			var rows []uint64
+			for range l.Rows * ((vocab + 63) / 64) {
+				rows = append(rows, c.rng.Uint64()|c.rng.Uint64())
 			}
+			masks[i] = rows
+			l.Masks = func(dst []uint64) bool { return copy(dst, rows) == len(dst) && i != 6 }
 		}
 		for range oracle.Proposals {
 			c.propose(&l)
@@ -183,16 +189,20 @@ func TestChooseTokens(t *testing.T) {
 		first += lanes[i].Rows
 	}
 	copy(logits.Float32s(), x)
-	stops := []int32{1, 2, 3, 4}
-	if err := c.c.Accept(logits, lanes, stops); err != nil {
+	if err := c.c.Accept(logits, lanes); err != nil {
 		t.Fatal(err)
 	}
 	var got, want []string
 	for i := range lanes {
 		l := &lanes[i]
-		accepted, tokens := chosen(l, x[:l.Rows*vocab], vocab)
-		x = x[l.Rows*vocab:]
-		kept := oracle.Retain(tokens, l.Left, func(t int32) bool { return slices.Contains(stops, t) })
+		if i == 6 { // whose masks cannot be made
+			if l.Chosen || !slices.Equal(logits.Float32s()[l.First*vocab:(l.First+l.Rows)*vocab], x[l.First*vocab:(l.First+l.Rows)*vocab]) {
+				t.Error("a lane without masks was chosen for")
+			}
+			continue
+		}
+		accepted, tokens := chosen(l, x[l.First*vocab:(l.First+l.Rows)*vocab], masks[i], vocab)
+		kept := oracle.Retain(tokens, l.Left, func(t int32) bool { return slices.Contains(l.Stops, t) })
 		want = append(want, fmt.Sprint(i, accepted, kept, tokens))
 		got = append(got, fmt.Sprint(i, l.Accepted, l.Retained, l.Tokens))
 	}
@@ -202,7 +212,7 @@ func TestChooseTokens(t *testing.T) {
 }
 
 // propose adds a proposal to a lane's walk, drawn from even candidates.
-func (t *chooserTest) propose(l *metal.TargetLane) {
+func (t *chooserTest) propose(l *model.Choice) {
 	order := t.rng.Perm(t.vocab)[:16]
 	for _, token := range order {
 		l.Candidates, l.Walk.Q = append(l.Candidates, int32(token)), append(l.Walk.Q, 1.0/16)
@@ -210,8 +220,8 @@ func (t *chooserTest) propose(l *metal.TargetLane) {
 	l.Walk.Tokens = append(l.Walk.Tokens, int32(order[t.rng.IntN(16)]))
 }
 
-// chosen is what the oracle makes of a lane.
-func chosen(l *metal.TargetLane, logits []float32, vocab int) (accepted int, tokens []int32) {
+// chosen is what the oracle makes of a lane with such masks.
+func chosen(l *model.Choice, logits []float32, masks []uint64, vocab int) (accepted int, tokens []int32) {
 	row := func(r int) []float64 {
 		x := widened(logits[r*vocab : (r+1)*vocab])
 		var prompt, output []int32
@@ -223,7 +233,7 @@ func chosen(l *metal.TargetLane, logits []float32, vocab int) (accepted int, tok
 		}
 		l.Policy.Penalize(x, prompt, slices.Concat(output, l.Walk.Tokens[:r]))
 		for i := range x {
-			if l.Masks != nil && l.Masks[r][i/32]>>(i%32)&1 == 0 {
+			if masks != nil && masks[r*((vocab+63)/64)+i/64]>>(i%64)&1 == 0 {
 				x[i] = math.Inf(-1)
 			}
 		}

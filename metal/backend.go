@@ -41,6 +41,7 @@ type Backend struct {
 	rowBuffer, segmentBuffer, outputBuffer, everyRow, freq *Buffer
 
 	draft   draftSet
+	chooser *Chooser
 	ngram   *ngramSet // nil: no n-gram layer
 	scratch scratchSet
 	rotated rotation
@@ -158,6 +159,10 @@ func (b *Backend) open(images *planner.Images) error {
 	if err := b.wrap(images); err != nil {
 		return err
 	}
+	var err error
+	if b.chooser, err = NewChooser(b.device, b.layout.Vocab, nil); err != nil {
+		return err
+	}
 	pairs := oracle.RopeFrequencies(b.layout.Attention.RopeBase, b.layout.Attention.RopeDim)
 	return errors.Join(
 		allocate[rowInfo](b, &b.rowBuffer, b.maxRows), allocate[segmentInfo](b, &b.segmentBuffer, b.maxRows),
@@ -224,6 +229,9 @@ func (b *Backend) Close() error {
 	free(b.vectors...)
 	free(b.owned...)
 	b.release()
+	if b.chooser != nil {
+		b.chooser.Close()
+	}
 	free(b.scratch[:]...)
 	free(b.rowBuffer, b.segmentBuffer, b.outputBuffer, b.everyRow, b.freq, b.pages.table, b.draft.freq, b.draft.sources,
 		b.embedded.values)

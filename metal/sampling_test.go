@@ -247,10 +247,13 @@ type acceptance struct {
 
 func (b *bench) accept(a *acceptance) []accepted {
 	b.t.Helper()
+	for i := range a.lanes {
+		a.lanes[i].stops = cUint(len(a.stops))
+	}
 	x, targets := b.targets(a.logits, a.policies)
 	dst := empty[accepted](b, len(a.lanes))
 	add(&b.commands, b.kernel("decode_accept"), targetGrid(len(a.lanes)), acceptParams{
-		vocab: cUint(a.vocab), candidates: cUint(a.k), stops: cUint(len(a.stops)),
+		vocab: cUint(a.vocab), candidates: cUint(a.k),
 	}, x.from(0), targets.from(0), filled(b, a.lanes).from(0), filled(b, a.walks).from(0), filled(b, a.candidates).from(0),
 		filled(b, a.q).from(0), filled(b, a.uniforms).from(0), filled(b, a.stops).from(0), dst.from(0))
 	b.run()

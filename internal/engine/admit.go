@@ -22,6 +22,7 @@ const (
 const (
 	noLane       model.Lane       = -1
 	noCheckpoint model.Checkpoint = -1
+	noChoice                      = -1
 )
 
 // admit drops requests that were cancelled, and gives lanes to those whose turn it is. It reports whether the engine is to

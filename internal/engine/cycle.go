@@ -29,6 +29,7 @@ func (e *Engine) step() {
 		if len(e.taken) == 0 {
 			return
 		}
+		e.ask()
 		err = e.guarded(func() error { return e.net.Forward(&e.pass) })
 		e.stats.passes.Add(1)
 	}
@@ -149,9 +150,13 @@ func (e *Engine) accept(s *Stream, output, rows int) int {
 	if !prompt {
 		verify = rows
 	}
+	chosen, looked := e.chosen(s), verify
+	if chosen != nil {
+		looked = chosen.Retained
+	}
 	accepted, tokens := 0, 0
-	for j := range verify {
-		token, agreed, err := e.sample.verify(s, e.net.Logits(output+j), j, j == verify-1)
+	for j := range looked {
+		token, agreed, err := e.token(s, chosen, output, j, verify)
 		if err != nil {
 			e.finish(s, Failed, err)
 			return rows
@@ -181,6 +186,50 @@ func (e *Engine) accept(s *Stream, output, rows int) int {
 	}
 	e.count(s, verify, accepted, tokens)
 	return tokens
+}
+
+// ask has the backend choose the tokens of the pass's streams, where it chooses tokens. It does not where a request asks for
+// logits themselves, nor under a constraint that cannot say ahead what it allows.
+func (e *Engine) ask() {
+	e.pass.Choices = e.pass.Choices[:0]
+	if !e.chooses {
+		return
+	}
+	output := 0
+	for i, s := range e.taken {
+		rows := e.pass.Segments[i].Outputs
+		s.choice = noChoice
+		if rows > 0 && s.request.Score == nil && (s.request.Constraint == nil || s.masks != nil) {
+			s.choice = len(e.pass.Choices)
+			e.pass.Choices = append(e.pass.Choices, s.ask(output, rows))
+		}
+		output += rows
+	}
+}
+
+// chosen is what the backend chose for a stream; nil: nothing.
+func (e *Engine) chosen(s *Stream) *model.Choice {
+	if s.choice == noChoice {
+		return nil
+	}
+	c := &e.pass.Choices[s.choice]
+	s.choice, s.chose = noChoice, c.Tokens
+	if !c.Chosen {
+		return nil
+	}
+	return c
+}
+
+// token is the token of row j of a cycle of the stream, whose rows' logits begin at output. agreed says that it is the row's
+// proposal and the next row is to be looked at.
+func (e *Engine) token(s *Stream, c *model.Choice, output, j, verify int) (token int32, agreed bool, err error) {
+	if c == nil {
+		return e.sample.verify(s, e.net.Logits(output+j), j, j == verify-1)
+	}
+	if token = c.Tokens[j]; token == oracle.NoToken {
+		return 0, false, e.sample.nothing(s, e.o.Vocab)
+	}
+	return token, j < c.Accepted, nil
 }
 
 // commit keeps the first rows of a stream's segment, in the target and in the draft's context.

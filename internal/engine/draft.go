@@ -14,15 +14,7 @@ type Proposer interface {
 }
 
 // A DraftLane is a lane that a block is drafted for.
-type DraftLane struct {
-	Lane        model.Lane
-	Anchor      int32
-	Temperature float64                // 0: the greedy walk
-	Uniforms    *[oracle.Draws]float64 // of the cycle
-
-	Walk       *oracle.Walk // receives the proposals
-	Candidates *[]int32     // receives the candidates that a sampled walk drew from, position after position
-}
+type DraftLane = model.DraftLane
 
 // A Walk is how a greedy lane's proposals are chosen.
 type Walk int
@@ -65,6 +57,9 @@ func (d *drafter) Commit(p *model.Pass) error { return d.draft.Commit(p) }
 
 func (d *drafter) Propose(lanes []DraftLane) error {
 	d.fill(lanes)
+	if d.draft.Chooses() && !d.lookAhead {
+		return d.draft.Propose(&d.block, lanes)
+	}
 	if err := d.draft.Block(&d.block); err != nil {
 		return err
 	}

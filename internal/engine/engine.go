@@ -120,6 +120,7 @@ type Engine struct {
 	// Of the loop alone, as what follows.
 	net      model.Network // nil: there is none now
 	backend  model.Backend
+	chooses  bool // the backend chooses tokens
 	proposer Proposer
 	instance instance
 
@@ -186,6 +187,7 @@ func newEngine(net model.Network, o Options) *Engine {
 // use makes a network the engine's.
 func (e *Engine) use(net model.Network, p Proposer) {
 	e.net, e.backend, e.proposer = net, net.Backend(), p
+	_, e.chooses = e.backend.(model.Chooser)
 	e.prefixes.backend = e.backend
 	if b, ok := e.backend.(model.Portable); ok && e.o.Store != nil {
 		e.prefixes.store, e.prefixes.portable, e.prefixes.lasting = e.o.Store, b, e.o.Store.Stats().Persistent

@@ -23,7 +23,7 @@ type sampler struct {
 // be looked at; the last row's is the target's own.
 func (p *sampler) verify(s *Stream, logits []float32, j int, last bool) (token int32, agreed bool, err error) {
 	policy := &s.request.Policy
-	if s.counts != nil {
+	if s.places != nil {
 		logits = p.penalize(s, logits)
 	}
 	if s.request.Constraint != nil {
@@ -54,8 +54,8 @@ func (p *sampler) verify(s *Stream, logits []float32, j int, last bool) (token i
 func (p *sampler) penalize(s *Stream, logits []float32) []float32 {
 	p.logits = append(p.logits[:0], logits...)
 	policy := &s.request.Policy
-	for _, t := range s.seen {
-		x := float64(p.logits[t])
+	for _, o := range s.seen {
+		x := float64(p.logits[o.Token])
 		if r := policy.Repetition; r != 0 && r != 1 {
 			if x > 0 {
 				x /= r
@@ -63,10 +63,10 @@ func (p *sampler) penalize(s *Stream, logits []float32) []float32 {
 				x *= r
 			}
 		}
-		if n := s.counts[t]; n > 0 {
-			x -= policy.Presence + policy.Frequency*float64(n)
+		if o.Count > 0 {
+			x -= policy.Presence + policy.Frequency*float64(o.Count)
 		}
-		p.logits[t] = float32(x)
+		p.logits[o.Token] = float32(x)
 	}
 	return p.logits
 }

@@ -91,11 +91,15 @@ type Stream struct {
 	request  Request
 	cycles   uint64
 	uniforms [oracle.Draws]float64
-	walk     oracle.Walk     // the cycle's proposals
-	slots    []int32         // the candidates each was drawn from
-	inputs   []int32         // the rows the target verifies: the anchor, and proposals
-	counts   map[int32]int32 // of output tokens, where penalties need them
-	seen     []int32         // distinct tokens of prompt and output, likewise
+	walk     oracle.Walk        // the cycle's proposals
+	slots    []int32            // the candidates each was drawn from
+	inputs   []int32            // the rows the target verifies: the anchor, and proposals
+	seen     []model.Occurrence // distinct tokens of prompt and output, where penalties need them
+	places   map[int32]int32    // of tokens in seen; nil: there are no penalties
+	choice   int                // of the pass's, that is the stream's; noChoice: none
+	chose    []int32            // the tokens of a choice
+	ahead    []int32            // the proposals that a choice's masks follow
+	masks    func(rows []uint64) bool
 	finished bool
 
 	mu        sync.Mutex
@@ -114,7 +118,10 @@ type Stream struct {
 func newStream(ctx context.Context, r Request, contextSize int) *Stream {
 	s := &Stream{
 		ctx: ctx, unwatch: func() bool { return true }, left: func() {}, request: r, limit: r.MaxTokens,
-		lane: noLane, saved: noCheckpoint, ready: make(chan struct{}, 1),
+		lane: noLane, saved: noCheckpoint, choice: noChoice, ready: make(chan struct{}, 1),
+	}
+	if c, ok := r.Constraint.(BlockConstraint); ok {
+		s.masks = s.masksOf(c)
 	}
 	s.see(r.Prompt)
 	if s.limit == 0 {
@@ -180,7 +187,7 @@ func (s *Stream) start(l model.Lane, cached int) {
 	s.mu.Unlock()
 	s.signal()
 	if p := s.request.Policy; p.Presence != 0 || p.Frequency != 0 || p.Repetition != 0 && p.Repetition != 1 {
-		s.counts = make(map[int32]int32)
+		s.places = make(map[int32]int32)
 		for _, t := range s.prompt {
 			s.note(t, 0)
 		}
@@ -189,11 +196,12 @@ func (s *Stream) start(l model.Lane, cached int) {
 
 // note counts an occurrence of t as output, n times.
 func (s *Stream) note(t int32, n int32) {
-	old, ok := s.counts[t]
+	at, ok := s.places[t]
 	if !ok {
-		s.seen = append(s.seen, t)
+		at = int32(len(s.seen))
+		s.places[t], s.seen = at, append(s.seen, model.Occurrence{Token: t})
 	}
-	s.counts[t] = old + n
+	s.seen[at].Count += n
 }
 
 func (s *Stream) decoding() bool { return s.at >= len(s.prompt) }
@@ -211,6 +219,18 @@ func (s *Stream) draftLane() DraftLane {
 	return DraftLane{
 		Lane: s.lane, Anchor: s.anchor, Temperature: s.request.Policy.Temperature, Uniforms: &s.uniforms,
 		Walk: &s.walk, Candidates: &s.slots,
+	}
+}
+
+// ask is the choice of the tokens of the rows from first on, all but one of them of proposals.
+func (s *Stream) ask(first, rows int) model.Choice {
+	s.ahead = s.ahead[:0]
+	if rows > 1 {
+		s.ahead = append(s.ahead, s.walk.Tokens[:rows-1]...)
+	}
+	return model.Choice{
+		First: first, Rows: rows, Left: s.limit - s.chosen, Policy: &s.request.Policy, Occurred: s.seen, Uniforms: &s.uniforms,
+		Stops: s.request.Stop, Masks: s.masks, Walk: &s.walk, Candidates: s.slots, Tokens: s.chose[:0],
 	}
 }
 
@@ -232,7 +252,7 @@ func (s *Stream) accept(token int32) Reason {
 	s.anchor = token
 	s.chosen++
 	s.output = append(s.output, token)
-	if s.counts != nil {
+	if s.places != nil {
 		s.note(token, 1)
 	}
 	s.mu.Lock()

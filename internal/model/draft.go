@@ -24,6 +24,8 @@ type Draft struct {
 	x, a, c, y, kernel Buffer
 	q, k, v, o, wide   Buffer
 	out, logits, state Buffer
+
+	chooser Chooser // nil: the backend chooses no proposals
 }
 
 type draftLayer struct {
@@ -49,13 +51,19 @@ type DraftSource struct {
 	Unrounded bool
 }
 
+// The codebooks of a draft's selector.
+const (
+	predecessors = "candidate_selector.predecessor_codebook"
+	successors   = "candidate_selector.successor_codebook"
+)
+
 // Selector is the draft's selector of candidates. It runs on the host, on the codebooks in place.
 func (s *DraftSource) Selector() (oracle.Selector, error) {
-	a, err := s.codebook("candidate_selector.predecessor_codebook")
+	a, err := s.codebook(predecessors)
 	if err != nil {
 		return oracle.Selector{}, err
 	}
-	b, err := s.codebook("candidate_selector.successor_codebook")
+	b, err := s.codebook(successors)
 	return oracle.Selector{Predecessor: a, Successor: b}, err
 }
 
@@ -124,6 +132,10 @@ func NewDraft(target Network, s DraftSource) (*Draft, error) {
 	for i := range p.Layers {
 		d.layers = append(d.layers, l.layer(i))
 	}
+	if c, ok := d.b.(Chooser); ok && l.err == nil {
+		d.chooser = c
+		l.err = c.LoadSelector(s.Weights, s.tensor(predecessors), s.tensor(successors))
+	}
 	return d, l.err
 }
 
@@ -186,6 +198,24 @@ func (d *Draft) Commit(p *Pass) error {
 // Block runs the draft over a block a segment: p is a DraftPass whose segments hold the anchor and mask tokens, and want
 // the outputs of the mask rows.
 func (d *Draft) Block(p *Pass) error {
+	if err := d.block(p); err != nil {
+		return err
+	}
+	return d.b.End()
+}
+
+// Chooses reports whether the draft's backend chooses proposals, which Propose then may.
+func (d *Draft) Chooses() bool { return d.chooser != nil }
+
+// Propose runs the draft over a block a segment, as Block does, and chooses the proposals of the segments' lanes.
+func (d *Draft) Propose(p *Pass, lanes []DraftLane) error {
+	if err := d.block(p); err != nil {
+		return err
+	}
+	return d.chooser.Propose(d.logits, d.state, lanes)
+}
+
+func (d *Draft) block(p *Pass) error {
 	b := d.b
 	if err := b.Begin(p); err != nil {
 		return err
@@ -214,7 +244,7 @@ func (d *Draft) Block(p *Pass) error {
 	b.RMSNorm(d.out, d.out, d.norm, d.eps)
 	b.Project(d.logits, d.out, d.head, Store)
 	b.Project(d.state, d.out, d.selector, Store)
-	return b.End()
+	return nil
 }
 
 // Logits are those of the i-th row whose outputs were wanted, until the next pass.

@@ -66,7 +66,7 @@ func (n *hyper) Forward(p *Pass) error {
 	b.HyperRead(n.h, n.inject, n.streams, &n.last)
 	b.Outputs(n.out, n.h)
 	b.Project(n.logits, n.out, n.head, Store)
-	return b.End()
+	return end(b, p, n.logits)
 }
 
 func (n *hyper) Logits(i int) []float32     { return n.b.Read(n.logits, i) }

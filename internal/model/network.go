@@ -100,7 +100,7 @@ func (n *residual) Forward(p *Pass) error {
 	b.Outputs(n.out, n.x)
 	b.RMSNorm(n.out, n.out, n.norm, n.eps)
 	b.Project(n.logits, n.out, n.head, Store)
-	return b.End()
+	return end(b, p, n.logits)
 }
 
 func (n *residual) Logits(i int) []float32     { return n.b.Read(n.logits, i) }

@@ -89,6 +89,9 @@ const (
 type Pass struct {
 	Kind     Kind
 	Segments []Segment
+
+	// Choices are the tokens that a TargetPass also chooses from its logits, on a backend that is a Chooser.
+	Choices []Choice
 }
 
 // Rows is the number of rows, and of rows whose logits are wanted.

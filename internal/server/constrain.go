@@ -106,8 +106,15 @@ type constraint struct {
 func (c *constraint) Allowed(row []uint64) error {
 	began := time.Now()
 	err := c.matcher.Allowed(row)
-	c.metrics.mask(time.Since(began), err)
+	c.metrics.mask(1, time.Since(began), err)
 	return err
+}
+
+func (c *constraint) Rows(rows []uint64, proposals []int32) (allowed int, err error) {
+	began := time.Now()
+	allowed, err = c.matcher.Rows(rows, proposals)
+	c.metrics.mask(int64(len(proposals)+1), time.Since(began), err)
+	return allowed, err
 }
 
 func (c *constraint) Accept(token int32) error { return c.matcher.Accept(token) }
@@ -118,10 +125,10 @@ type maskFigures struct {
 	took, longest  time.Duration
 }
 
-func (m *metrics) mask(took time.Duration, err error) {
+func (m *metrics) mask(rows int64, took time.Duration, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.masks.rows++
+	m.masks.rows += rows
 	m.masks.took += took
 	m.masks.longest = max(m.masks.longest, took)
 	if err != nil {

@@ -32,6 +32,9 @@ inline Kept keptOf(device const float *logits, uint vocab, uint row, Target t, f
 	return Kept{logits + ulong(row) * vocab, t.place, t.last, t.top, temperature};
 }
 
+// A greedy row's token: none where its largest logit is no finite number.
+inline uint bestOf(Target t) { return t.top < infinity() ? t.best : noToken; }
+
 // A draw from the weights of f, whose sum is positive: noToken where it is not.
 template <class F>
 inline uint draw(F f, uint vocab, float u, threadgroup float *parts, threadgroup uint *found, threadgroup float *weights,
@@ -49,12 +52,13 @@ inline uint draw(F f, uint vocab, float u, threadgroup float *parts, threadgroup
 kernel void decode_accept(device const float *logits [[buffer(0)]], device const Target *targets [[buffer(1)]],
                           device const AcceptLane *lanes [[buffer(2)]], device const Walk *walks [[buffer(3)]],
                           device const Candidate *candidates [[buffer(4)]], device const float *q [[buffer(5)]],
-                          device const float *uniforms [[buffer(6)]], device const uint *stops [[buffer(7)]],
+                          device const float *uniforms [[buffer(6)]], device const uint *ends [[buffer(7)]],
                           device Accepted *dst [[buffer(8)]], constant AcceptParams &p [[buffer(9)]], THREADS) {
 	threadgroup float *weights = (threadgroup float *)shared, *parts = weights + headThreads;
 	threadgroup uint *found = (threadgroup uint *)shared + headThreads + headSimds;
 	const AcceptLane l = lanes[group.x];
 	device const float *u = uniforms + group.x * draws;
+	device const uint *stops = ends + l.stop;
 	device const Walk *walk = walks + group.x;
 	const ulong drafted = ulong(group.x) * proposals * p.candidates;
 	uint a = 0, next = noToken;
@@ -62,7 +66,7 @@ kernel void decode_accept(device const float *logits [[buffer(0)]], device const
 		const uint token = walk->tokens[a];
 		const Target t = targets[l.first + a];
 		if (l.temperature == 0) {
-			if (token != t.best) break;
+			if (token != bestOf(t)) break;
 			continue;
 		}
 		Shares shares = {candidates + drafted + a * p.candidates, q + drafted + a * p.candidates, p.candidates};
@@ -72,7 +76,7 @@ kernel void decode_accept(device const float *logits [[buffer(0)]], device const
 	}
 	const Target t = targets[l.first + a];
 	if (l.temperature == 0) {
-		next = t.best;
+		next = bestOf(t);
 	} else {
 		const Kept kept = keptOf(logits, p.vocab, l.first + a, t, l.temperature);
 		if (a + 1 < l.verify) {
@@ -89,7 +93,7 @@ kernel void decode_accept(device const float *logits [[buffer(0)]], device const
 	for (uint i = 0; i <= a; i++) {
 		const uint token = i < a ? walk->tokens[i] : next;
 		to->tokens[i] = token;
-		for (uint s = 0; s < p.stops; s++)
+		for (uint s = 0; s < l.stops; s++)
 			if (stops[s] == token && i < retained) retained = i + 1;
 	}
 	to->retained = retained;
