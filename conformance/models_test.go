@@ -111,10 +111,30 @@ func continued(t testing.TB, n model.Network, prompt []int32, count int) (rows [
 	}
 	for len(text) < count {
 		text = append(text, int32(oracle.Argmax(rows[len(rows)-1])))
-		forward(t, n, lane, text[len(text)-1:])
+		chosen := forwardChosen(t, n, lane, text[len(text)-1:])
 		rows = append(rows, slices.Clone(n.Logits(0)))
+		if best := oracle.Argmax(rows[len(rows)-1]); chosen != oracle.NoToken && int(chosen) != best {
+			t.Errorf("the backend chooses token %d, whose logit is not the largest: that is %d's", chosen, best)
+		}
 	}
 	return rows, text
+}
+
+// forwardChosen runs a row and returns the token that the backend chooses after it, where it chooses tokens.
+func forwardChosen(t testing.TB, n model.Network, lane model.Lane, token []int32) int32 {
+	t.Helper()
+	p := &model.Pass{Segments: []model.Segment{{Lane: lane, Tokens: token, Outputs: 1}}}
+	_, chooses := n.Backend().(model.Chooser)
+	if chooses {
+		p.Choices = []model.Choice{{Rows: 1, Left: 1, Policy: new(oracle.Policy)}}
+	}
+	if err := n.Forward(p); err != nil {
+		t.Fatal(err)
+	}
+	if !chooses {
+		return oracle.NoToken
+	}
+	return p.Choices[0].Tokens[0]
 }
 
 // strayOf is the largest difference of rows of logits by the root mean square of their row.
@@ -170,8 +190,12 @@ func TestModelsGolden(t *testing.T) {
 	}
 }
 
+// reading is a backend whose logits are read, also where it chooses tokens.
+type reading struct{ model.Backend }
+
 // TestModelsDraft decodes with a draft on every backend, nearly every cycle of which takes rows back: the greedy text is that of the
-// oracle backend without one.
+// oracle backend without one. Where the backend chooses tokens it is so with tokens that it chooses and with logits that are read,
+// with the draft and without.
 func TestModelsDraft(t *testing.T) {
 	prompt := secondTokens(t, 8)
 	const tokens = 8
@@ -185,23 +209,56 @@ func TestModelsDraft(t *testing.T) {
 			alone.Close()
 			source := generatedDraft(t, p, fixtures.Draft{Family: family, Block: 16, Mask: family == "tiny-flint"})
 			for _, b := range modelBackends() {
-				with, opened := o, b.open(t, p, o.MaxRows())
-				if b.draft != nil {
-					b.draft(t, opened, &source)
+				for _, read := range []bool{false, true} {
+					n, proposer, chooses := openPair(t, &b, p, w, source, o, read)
+					for _, drafted := range []bool{true, false} {
+						if diff := cmp.Diff(want, generateWith(t, n, o, proposer, drafted, prompt, tokens)); diff != "" {
+							t.Errorf("%s, logits read %v, drafted %v: %s", b.name, read, drafted, diff)
+						}
+						if !chooses {
+							break
+						}
+					}
+					if !chooses {
+						break
+					}
 				}
-				n, proposer := besides(t, opened, p, w, source)
-				with.Proposer = proposer
-				e := engine.New(n, with)
-				if diff := cmp.Diff(want, generate(t, e, prompt, tokens)); diff != "" {
-					t.Errorf("%s: %s", b.name, diff)
-				}
-				if s := e.Speculation(); s.Counts.LaneCycles == 0 {
-					t.Errorf("%s: no cycle was drafted for", b.name)
-				}
-				e.Close()
 			}
 		})
 	}
+}
+
+// openPair opens a backend for a target and its draft, and says whether it chooses tokens. It does not where logits are to be read.
+func openPair(
+	t *testing.T, b *modelBackend, p *planner.Plan, w planner.Weights, source model.DraftSource, o engine.Options, read bool,
+) (n model.Network, proposer engine.Proposer, chooses bool) {
+	opened := b.open(t, p, o.MaxRows())
+	if b.draft != nil {
+		b.draft(t, opened, &source)
+	}
+	_, chooses = opened.(model.Chooser)
+	if read {
+		opened = reading{opened}
+	}
+	n, proposer = besides(t, opened, p, w, source)
+	return n, proposer, chooses
+}
+
+// generateWith is what a new engine generates, with a draft or without.
+func generateWith(
+	t *testing.T, n model.Network, o engine.Options, p engine.Proposer, drafted bool, prompt []int32, tokens int,
+) []int32 {
+	t.Helper()
+	if drafted {
+		o.Proposer = p
+	}
+	e := engine.New(n, o)
+	defer e.Close()
+	got := generate(t, e, prompt, tokens)
+	if s := e.Speculation(); drafted && s.Counts.LaneCycles == 0 {
+		t.Error("no cycle was drafted for")
+	}
+	return got
 }
 
 // TestModelsBits runs prompts in passes of every cut, takes rows back, and runs several lanes in a pass, on every backend: a row's
