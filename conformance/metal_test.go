@@ -92,13 +92,12 @@ func openMetal(p *planner.Plan, o metal.Options) (*metal.Backend, error) {
 	return metal.New(d, p, nil, o)
 }
 
-// unusedKernels are the kernels of operators that no row of the suite has dispatched. (Those that choose tokens are package metal's to
-// hold to the oracle.)
+// unusedKernels are the kernels that no row of the suite has dispatched.
 func unusedKernels() (unused []string, all int, err error) {
 	if metal.Usable() != nil {
 		return nil, 0, nil
 	}
-	names, err := metal.OperatorKernels()
+	names, err := metal.KernelNames()
 	if err != nil {
 		return nil, 0, err
 	}

@@ -64,29 +64,14 @@ var (
 	instance    = regexp.MustCompile(`(?m)\bINSTANCE\((\w+)(##suffix)?,`)
 )
 
-// choosing are the sources whose kernels choose tokens. They are no operators of a network.
-var choosing = []string{"selector.metal", "sampling.metal", "accept.metal"}
-
 // KernelNames are the kernels that the sources define.
 func KernelNames() ([]string, error) {
-	return kernelNames(func(string) bool { return true })
-}
-
-// OperatorKernels are the kernels of the networks' operators.
-func OperatorKernels() ([]string, error) {
-	return kernelNames(func(source string) bool { return !slices.Contains(choosing, source) })
-}
-
-func kernelNames(of func(source string) bool) ([]string, error) {
 	all, err := sources()
 	if err != nil {
 		return nil, err
 	}
 	var names []string
 	for _, s := range all {
-		if !of(s.name) {
-			continue
-		}
 		_, text, _ := strings.Cut(s.text, "using namespace metal;") // the prelude defines the macros
 		for _, m := range plainKernel.FindAllStringSubmatch(text, -1) {
 			names = append(names, m[1])

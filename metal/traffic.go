@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"splash/internal/model"
+	"splash/oracle"
 	"splash/planner"
 )
 
@@ -26,8 +27,8 @@ func (b *Backend) tokensSeen(a *model.Attention) (tokens int64) {
 	return tokens
 }
 
-// CycleTraffic is the traffic of a decoding pass of a target, of so many lanes with so many rows each, after context tokens. The
-// pass is recorded from the plan alone: no weight is read and nothing is run.
+// CycleTraffic is the traffic of a decoding pass of a target, of so many lanes with so many rows each, after context tokens, and of
+// the choice of the lanes' tokens, which are greedy. The pass is recorded from the plan alone: no weight is read and nothing is run.
 func CycleTraffic(p *planner.Plan, lanes, rows, context int) (Traffic, error) {
 	c, err := newDryCycle(p, lanes, rows, context)
 	if err != nil {
@@ -85,6 +86,10 @@ func (c *dryCycle) seat(lanes, rows, context int) error {
 			return err
 		}
 		c.backend.lanes[lane].length = context
+		c.pass.Choices = append(c.pass.Choices, model.Choice{
+			First: rows * len(c.pass.Segments), Rows: rows, Left: rows, Policy: new(oracle.Policy),
+			Walk: &oracle.Walk{Tokens: make([]int32, oracle.Proposals)},
+		})
 		c.pass.Segments = append(c.pass.Segments, model.Segment{Lane: lane, Tokens: make([]int32, rows), Outputs: rows})
 	}
 	return nil

@@ -26,8 +26,9 @@ func newPlan() *cobra.Command {
 		Long: `Print the images that a model's weights become: every tensor, its form and format, where it lies, and its bits per
 weight. The plan is made from metadata alone; PATH is as for model-check.
 
-With --metal what a decoding cycle of the Metal backend takes is printed instead: its dispatches, and the bytes that they move,
-each operator's inputs and results counted once, for cycles of one row and of eight, of one lane and of four.
+With --metal what a decoding cycle of the Metal backend takes is printed instead: its dispatches, those that choose the lanes' tokens
+among them, and the bytes that they move, each operator's inputs and results counted once, for cycles of one row and of eight, of
+one lane and of four. What a draft takes is not among it.
 
 With --write the images are made in a directory. What an interrupted run wrote is continued, images of a file that has
 changed are made again, and images that are there already are left.`,
