@@ -482,3 +482,8 @@ func sizesOf(m *matrix, row int) []float64 {
 	}
 	return sizes
 }
+
+// bytesOfAll are the bytes of float32 values.
+func bytesOfAll(x []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+}

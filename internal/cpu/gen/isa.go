@@ -2,6 +2,7 @@ package main
 
 import (
 	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/ir"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -137,4 +138,138 @@ func (s isa) upper(v reg.VecVirtual) reg.VecVirtual {
 		VEXTRACTF128(Imm(1), v.AsY(), x)
 	}
 	return x
+}
+
+// memory is a dword in every lane, as an operand in memory.
+func (s isa) memory(v uint32) Mem {
+	if s.wide() {
+		return dword(v)
+	}
+	m, ok := dwords8[v]
+	if !ok {
+		m = GLOBL(label("dwords%08x", v), RODATA|NOPTR)
+		for i := range 8 {
+			DATA(4*i, U32(v))
+		}
+		dwords8[v] = m
+	}
+	return m
+}
+
+var dwords8 = map[uint32]Mem{}
+
+// every is a byte in every byte: a register of the wide isa, which has them to spare, an operand in memory of the other.
+func (s isa) every(b uint32) Op {
+	if s.wide() {
+		return every(b)
+	}
+	return s.memory(b * 0x01010101)
+}
+
+// either emits the instruction of the isa.
+func (s isa) either(wide, narrow func(a, b, c Op), a Op, b, dst reg.VecVirtual) {
+	if s.wide() {
+		wide(a, b, dst)
+	} else {
+		narrow(a, b, dst)
+	}
+}
+
+func vpord(a, b, c Op)  { VPORD(a, b, c) }
+func vpor(a, b, c Op)   { VPOR(a, b, c) }
+func vpxord(a, b, c Op) { VPXORD(a, b, c) }
+func vpxor(a, b, c Op)  { VPXOR(a, b, c) }
+
+func (s isa) or(a Op, b, dst reg.VecVirtual)  { s.either(vpord, vpor, a, b, dst) }
+func (s isa) xor(a Op, b, dst reg.VecVirtual) { s.either(vpxord, vpxor, a, b, dst) }
+
+// The following have a dword, or a float32 by its bits, in every lane as their first operand.
+
+func (s isa) andDword(v uint32, b, dst reg.VecVirtual) {
+	s.either(func(x, y, z Op) { VPANDD_BCST(x, y, z) }, func(x, y, z Op) { VPAND(x, y, z) }, s.memory(v), b, dst)
+}
+
+func (s isa) xorDword(v uint32, b, dst reg.VecVirtual) {
+	s.either(func(x, y, z Op) { VPXORD_BCST(x, y, z) }, vpxor, s.memory(v), b, dst)
+}
+
+func (s isa) subDword(v uint32, b, dst reg.VecVirtual) {
+	s.either(func(x, y, z Op) { VPSUBD_BCST(x, y, z) }, func(x, y, z Op) { VPSUBD(x, y, z) }, s.memory(v), b, dst)
+}
+
+func (s isa) addDword(v uint32, b, dst reg.VecVirtual) {
+	s.either(func(x, y, z Op) { VPADDD_BCST(x, y, z) }, func(x, y, z Op) { VPADDD(x, y, z) }, s.memory(v), b, dst)
+}
+
+func (s isa) mulFloat(v float32, b, dst reg.VecVirtual) {
+	s.either(func(x, y, z Op) { VMULPS_BCST(x, y, z) }, func(x, y, z Op) { VMULPS(x, y, z) }, s.memory(float32bits(v)), b, dst)
+}
+
+func (s isa) addFloat(v float32, b, dst reg.VecVirtual) {
+	s.either(func(x, y, z Op) { VADDPS_BCST(x, y, z) }, func(x, y, z Op) { VADDPS(x, y, z) }, s.memory(float32bits(v)), b, dst)
+}
+
+// move copies a vector.
+func (s isa) move(src, dst Op) {
+	if s.wide() {
+		VMOVDQU32(src, dst)
+	} else {
+		VMOVDQU(src, dst)
+	}
+}
+
+// shift moves the bits of every dword to the left, or, below 0, to the right.
+func (s isa) shift(left int, src Op, dst reg.VecVirtual) {
+	if _, memory := src.(Mem); left == 0 || memory && !s.wide() {
+		s.move(src, dst)
+		src = dst
+	}
+	switch {
+	case left > 0:
+		VPSLLD(Imm(uint64(left)), src, dst)
+	case left < 0:
+		VPSRLD(Imm(uint64(-left)), src, dst)
+	}
+}
+
+// merge has the low bits of every byte of code from there, and those up to all from bits.
+func (s isa) merge(low Op, lowBits, all uint32, bits, code reg.VecVirtual) {
+	if s.wide() {
+		VPTERNLOGD(Imm(0xe4), low, bits, code) // low ? code : bits
+		s.andDword(all*0x01010101, code, code)
+		return
+	}
+	VPAND(low, code, code)
+	s.andDword((all&^lowBits)*0x01010101, bits, bits)
+	VPOR(bits, code, code)
+}
+
+// accumulate adds the bits of v under the mask to dst, which has none of them.
+func (s isa) accumulate(v reg.VecVirtual, mask uint32, dst reg.VecVirtual) {
+	if s.wide() {
+		VPTERNLOGD_BCST(Imm(0xf8), s.memory(mask), v, dst) // dst | v & mask
+		return
+	}
+	s.andDword(mask, v, v)
+	VPOR(v, dst, dst)
+}
+
+// zeroed is a vector of zeros, and no other value before them.
+func (s isa) zeroed() reg.VecVirtual {
+	v := s.vec()
+	if s.wide() {
+		clear(v)
+	} else {
+		clearNarrow(v)
+	}
+	return v
+}
+
+// firstQuarter copies x to the first quarter of v, whose others are zeros.
+func (s isa) firstQuarter(x, v reg.VecVirtual) {
+	i := &ir.Instruction{Opcode: "VMOVDQA", Operands: []Op{x, v.AsX()}, Inputs: []Op{x}, Outputs: []Op{v}, ISA: []string{"AVX"}}
+	if s.wide() {
+		i.Opcode, i.ISA = "VMOVDQU32", []string{"AVX512F", "AVX512VL"}
+	}
+	Instruction(i)
 }

@@ -28,7 +28,7 @@ func (f *blockFormat) piped(rows int) {
 	Doc(label("Adds the products of tiles of 16 rows of %s blocks and %d rows of activations to acc, [tiles][%d][16].", f.title, rows, rows))
 	scales, mins, size := f.pipedBuffer()
 	k := &blockKernel{
-		bytes: f.bytes, columns: f.columns, group: f.group, minima: f.minima, unsigned: f.unsigned,
+		s: avx512, bytes: f.bytes, columns: f.columns, group: f.group, minima: f.minima, bias: f.bias,
 		scalesFrom: scales, minsFrom: mins,
 		fetch: func(m Op) { PREFETCHT0(m) },
 	}
@@ -36,7 +36,7 @@ func (f *blockFormat) piped(rows int) {
 	get := GP64()
 	LEAQ(at(put, size), get)
 	k.codes, k.scales, k.mins = put, put, put
-	k.rows = newRows16(pointer("src"), pointer("stride"))
+	k.rows = avx512.rowsAt(pointer("src"), pointer("stride"))
 	k.ahead = GP64() // the next tile
 	MOVQ(k.rows.one, k.ahead)
 	SHLQ(Imm(4), k.ahead)
@@ -46,8 +46,11 @@ func (f *blockFormat) piped(rows int) {
 	if f.minima {
 		p.sums = GP64()
 	}
-	if !f.unsigned {
+	if f.bias != 0 {
 		p.biases = GP64()
+	}
+	if f.scaled {
+		k.global = avx512.load(at(pointer("sums"), 0))
 	}
 	block := f.body(k)
 	points := 0
@@ -130,7 +133,7 @@ func (p *pipedProduct) begin() {
 	if p.f.minima {
 		Load(Param("sums"), p.sums)
 	}
-	if !p.f.unsigned {
+	if p.f.bias != 0 {
 		Load(Param("biases"), p.biases)
 	}
 }
@@ -141,7 +144,7 @@ func (p *pipedProduct) advance() {
 	if p.f.minima {
 		add(4*p.f.columns/p.f.group*p.rows, p.sums)
 	}
-	if !p.f.unsigned {
+	if p.f.bias != 0 {
 		add(4*p.f.columns/p.f.group*p.rows, p.biases)
 	}
 }
@@ -174,7 +177,7 @@ func (p *pipedProduct) unit(u, first int, do func(func())) {
 		sum := zmms(4)
 		for r := range sum {
 			do(func() {
-				if p.f.unsigned {
+				if p.f.bias == 0 {
 					clear(sum[r])
 				} else {
 					VPBROADCASTD(at(p.biases, 4*(g*p.rows+first+r)), sum[r])

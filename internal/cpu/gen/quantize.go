@@ -193,7 +193,7 @@ func quantizeEight() {
 		"func(codes *int8, scales, sums *float32, biases *int32, x *float32, stride, units int, bias int32, group int)")
 	Doc("Rounds units of the eight rows of a panel.")
 	codes, scales, sums, biases := pointer("codes"), pointer("scales"), pointer("sums"), pointer("biases")
-	rows := newRows16(pointer("x"), pointer("stride"))
+	rows := avx512.rowsAt(pointer("x"), pointer("stride"))
 	units, group := pointer("units"), pointer("group")
 	b := Load(Param("bias"), GP32()).(reg.GPVirtual)
 	NEGL(b)

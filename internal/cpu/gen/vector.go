@@ -31,6 +31,16 @@ func clear(z reg.VecVirtual) {
 	})
 }
 
+// clearNarrow is clear of a register of a narrower isa.
+func clearNarrow(v reg.VecVirtual) {
+	Instruction(&ir.Instruction{Opcode: "VPXOR", Operands: []Op{v, v, v}, Outputs: []Op{v}, ISA: []string{"AVX2"}})
+}
+
+// fillNarrow sets one to ones.
+func fillNarrow(v reg.VecVirtual) {
+	Instruction(&ir.Instruction{Opcode: "VPCMPEQD", Operands: []Op{v, v, v}, Outputs: []Op{v}, ISA: []string{"AVX2"}})
+}
+
 // zmms are n registers.
 func zmms(n int) []reg.VecVirtual {
 	v := make([]reg.VecVirtual, n)
