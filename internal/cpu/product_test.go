@@ -39,21 +39,24 @@ func blocked(t testing.TB, k *kernels, m dequant.Matrix) *matrix {
 	return got
 }
 
-// BenchmarkUnpack unpacks tiles that stay in the second cache, at the best level.
+// BenchmarkUnpack unpacks tiles that stay in the second cache, of every format and form, at the best level.
 func BenchmarkUnpack(b *testing.B) {
 	k, err := kernelsOf("")
 	if err != nil {
 		b.Fatal(err)
 	}
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, kind := range []dequant.Type{
-		dequant.Q4_K, dequant.Q5_K, dequant.Q6_K, dequant.Q8_0, dequant.Q4_0, dequant.IQ4XS, dequant.IQ4NL, dequant.MXFP4,
-		dequant.NVFP4, dequant.Affine(4, 64), dequant.IQ3XXS, dequant.IQ2XXS, dequant.Q3_K, dequant.Q2_K, dequant.Q5_0,
-	} {
-		f := dequant.Lookup(kind)
-		b.Run(f.Name, func(b *testing.B) {
-			const rows, cols = 64, 1024
-			m, w := blocked(b, k, randomMatrix(b, f, rows, cols, r)), &worker{}
+	const rows, cols = 64, 1024
+	for _, stored := range blockMatrices(b, rows, cols, r) {
+		f, name := stored.Format, stored.Format.Name
+		if stored.Scales != nil {
+			name += "-apart"
+		}
+		if stored.Global != nil && stored.Scales == nil {
+			continue
+		}
+		b.Run(name, func(b *testing.B) {
+			m, w := blocked(b, k, stored), &worker{}
 			took := least(b, func() {
 				for row := 0; row < rows; row += k.lanes {
 					for at := 0; at < cols/unit; at += spanUnits {
@@ -62,7 +65,7 @@ func BenchmarkUnpack(b *testing.B) {
 				}
 			})
 			b.ReportMetric(float64(took.Nanoseconds())*256/(rows*cols), "ns/256")
-			b.ReportMetric(float64(len(m.stored.Data))/float64(took.Nanoseconds()), "GB/s")
+			b.ReportMetric(float64(rows*f.RowBytes(cols))/float64(took.Nanoseconds()), "GB/s")
 		})
 	}
 }
@@ -108,7 +111,7 @@ func BenchmarkTiles(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, kind := range []dequant.Type{
 		dequant.Q4_K, dequant.Q5_K, dequant.Q6_K, dequant.Q8_0, dequant.Q4_0, dequant.IQ4XS, dequant.IQ4NL, dequant.MXFP4,
-		dequant.IQ2XXS, dequant.IQ3XXS, dequant.Affine(4, 64),
+		dequant.NVFP4, dequant.IQ2XXS, dequant.IQ3XXS, dequant.Affine(4, 64),
 	} {
 		for _, rows := range k.panels {
 			b.Run(fmt.Sprintf("%s/%d", kind, rows), func(b *testing.B) {
