@@ -32,6 +32,7 @@ type Backend struct {
 	retired  []*Buffer          // scratch that larger scratch took the place of in the last pass
 
 	states   []state
+	past     []state // of the network before, whose pages checkpoints hold
 	lanes    []*lane // by slot; nil: free
 	capacity int     // lanes that the states have room for
 	pages    pagePool
@@ -207,20 +208,13 @@ func (b *Backend) fill(freq []float32) error {
 
 // Close frees the backend's memory. The device and the images stay the caller's.
 func (b *Backend) Close() error {
-	free := func(all ...*Buffer) {
-		for _, x := range all {
-			if x != nil {
-				x.Free()
-			}
-		}
-	}
 	for _, m := range b.images {
 		free(m.buffer)
 	}
 	for _, x := range b.buffers {
 		free(x.Buffer)
 	}
-	for _, s := range b.states {
+	for _, s := range append(b.states, b.past...) {
 		free(s.buffers[:]...)
 	}
 	for _, x := range b.signs {

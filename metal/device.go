@@ -48,6 +48,7 @@ type Device struct {
 	table   *C.splash_bridge // nil: a device that records and runs nothing
 	handle  *C.splash_device
 	kernels map[string]*Kernel
+	held    int64 // bytes of buffers, on a device that runs nothing
 }
 
 // dry is a device that takes commands and runs nothing, to count what a pass would take.
@@ -198,6 +199,8 @@ type Buffer struct {
 	handle *C.splash_buffer
 	bytes  []byte
 	pin    runtime.Pinner
+
+	counted bool // in a dry device's held
 }
 
 // NewBuffer allocates size bytes, which hold anything.
@@ -208,6 +211,8 @@ func (d *Device) NewBuffer(size int) (*Buffer, error) {
 	b := &Buffer{device: d}
 	if d.isDry() {
 		b.bytes = make([]byte, size)
+		d.held += int64(size)
+		b.counted = true
 		return b, nil
 	}
 	if err := take(C.new_buffer(d.table, d.handle, C.uint64_t(size), &b.handle)); err != nil {
@@ -241,6 +246,8 @@ func (b *Buffer) Free() {
 	if !b.device.isDry() {
 		C.free_buffer(b.device.table, b.device.handle, b.handle)
 		b.pin.Unpin()
+	} else if b.counted {
+		b.device.held -= int64(len(b.bytes))
 	}
 	b.handle, b.bytes = nil, nil
 }
@@ -326,6 +333,9 @@ type Counters struct {
 
 // Counters reads the device's counters.
 func (d *Device) Counters() Counters {
+	if d.isDry() {
+		return Counters{Buffers: d.held}
+	}
 	var c C.splash_counters
 	C.read_counters(d.table, d.handle, &c)
 	return Counters{

@@ -108,7 +108,7 @@ func (p draftPair) on(t testing.TB, b model.Backend) pairNetwork {
 func (p draftPair) backend(t testing.TB, d *Device, o Options) *Backend {
 	t.Helper()
 	b := p.target.backend(t, d, o)
-	images := makeImages(t, Source{Layers: p.sizes.Layers, Tensors: p.tensors, Weights: p.weights})
+	images := makeImages(t, Source{Draft: p.sizes, Tensors: p.tensors, Weights: p.weights})
 	if err := b.LoadDraft(images); err != nil {
 		t.Fatal(err)
 	}

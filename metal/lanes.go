@@ -37,6 +37,9 @@ type state struct {
 }
 
 func (b *Backend) declare(s state) model.State {
+	if err := b.inherit(&s); err != nil && b.err == nil {
+		b.err = err
+	}
 	b.states = append(b.states, s)
 	return model.State(len(b.states) - 1)
 }
@@ -65,7 +68,7 @@ func (b *Backend) GDNState(heads, keyDim, valueDim int) model.State {
 	return b.declare(state{bytes: [2]int{4 * heads * keyDim * valueDim, 4 * 2 * gdnKept * heads * gdnUpdate}})
 }
 
-// grow gives a state room for n lanes, or pages, and keeps what it holds.
+// grow gives a state room for n lanes, or pages, and keeps what it holds of them.
 func (b *Backend) grow(s *state, n int) error {
 	for i, size := range s.bytes {
 		if size == 0 {
@@ -98,7 +101,10 @@ func (b *Backend) NewLane() (model.Lane, error) {
 		slot++
 	}
 	if slot >= b.capacity {
-		n := max(2, 2*b.capacity)
+		if len(b.pages.free) > b.pages.capacity/pageSlack {
+			b.pages.compact(b) // lanes are large
+		}
+		n := b.capacity + 1
 		for i := range b.states {
 			if s := &b.states[i]; !s.paged {
 				if err := b.grow(s, n); err != nil {

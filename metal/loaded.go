@@ -6,15 +6,20 @@ import (
 	"context"
 	"errors"
 
+	"splash/internal/model"
 	"splash/planner"
 )
 
 // A Loaded is a backend with the device and the images that are its own.
 type Loaded struct {
 	*Backend
-	device *Device
-	images []*planner.Images
+	device  *Device
+	images  []*planner.Images
+	loading *Loading
+	kind    string // of the device
 }
+
+var _ model.Unloader = (*Loaded)(nil)
 
 // Load opens a device and a backend for a target on it, and its draft.
 func Load(ctx context.Context, l *Loading) (*Loaded, error) {
@@ -25,7 +30,7 @@ func Load(ctx context.Context, l *Loading) (*Loaded, error) {
 	if kind == "" {
 		kind = Devices()[0]
 	}
-	x := new(Loaded)
+	x := &Loaded{loading: l, kind: kind}
 	var err error
 	if x.device, err = Open(kind); err == nil {
 		x.images, err = l.makeImages(ctx, x.device, kind)
@@ -40,6 +45,29 @@ func Load(ctx context.Context, l *Loading) (*Loaded, error) {
 		return nil, errors.Join(err, x.Close())
 	}
 	return x, nil
+}
+
+// Unload forgets the network, and lets go of the images.
+func (x *Loaded) Unload() {
+	x.Backend.Unload()
+	_ = closeAll(x.images) // what cannot be unmapped stays
+	x.images = nil
+}
+
+// Reload makes the images anew where they are gone, and gives them to the unloaded backend, before its network is built again.
+func (x *Loaded) Reload(ctx context.Context, progress func(done, total int64)) (err error) {
+	l := *x.loading
+	l.Progress = progress
+	if x.images, err = l.makeImages(ctx, x.device, x.kind); err != nil {
+		return err
+	}
+	if err := x.wrap(x.images[0]); err != nil {
+		return err
+	}
+	if l.Draft == nil {
+		return nil
+	}
+	return x.LoadDraft(x.images[1])
 }
 
 // makeImages makes the images on a GPU, which repacks faster than the CPU does. A device of the host is the CPU, at a kernel's pace:

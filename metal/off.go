@@ -33,8 +33,14 @@ type Loaded struct{ model.Backend }
 // Load fails: a device takes cgo.
 func Load(context.Context, *Loading) (*Loaded, error) { return nil, errOff }
 
+// Reload fails: a device takes cgo.
+func (x *Loaded) Reload(context.Context, func(done, total int64)) error { return errOff }
+
 // Close does nothing.
 func (x *Loaded) Close() error { return nil }
+
+// Footprint fails: it takes cgo.
+func (l *Loading) Footprint() (Footprint, error) { return Footprint{}, errOff }
 
 // CycleTraffic fails: recording a pass takes cgo.
 func CycleTraffic(_ *planner.Plan, _, _, _ int) (Traffic, error) { return Traffic{}, errOff }

@@ -101,21 +101,15 @@ func (p *pagePool) copy(b *Backend, from uint32) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	for i := range b.states {
-		s := &b.states[i]
-		for k, size := range s.bytes {
-			if s.paged && size > 0 && !b.device.isDry() {
-				all := s.buffers[k].bytes
-				copy(all[int(to)*size:(int(to)+1)*size], all[int(from)*size:])
-			}
-		}
-	}
+	p.move(b, int(to), int(from))
 	return to, nil
 }
 
-// grow doubles the pages of every attention layer.
+// grow adds to the pages of every attention layer: some, so that they are not copied for each, and few, for they take memory that is
+// counted for those that are held.
 func (p *pagePool) grow(b *Backend) error {
-	n := max(4, 2*p.capacity)
+	b.trim()
+	n := p.capacity + max(4, p.capacity/pageSlack)
 	for i := range b.states {
 		if s := &b.states[i]; s.paged {
 			if err := b.grow(s, n); err != nil {
@@ -130,14 +124,4 @@ func (p *pagePool) grow(b *Backend) error {
 	p.kept = append(p.kept, make([]int32, n-p.capacity)...)
 	p.capacity = n
 	return nil
-}
-
-// pageBytes is the bytes of a page in every layer.
-func (b *Backend) pageBytes() (bytes int64) {
-	for i := range b.states {
-		if s := &b.states[i]; s.paged {
-			bytes += int64(s.bytes[0] + s.bytes[1])
-		}
-	}
-	return bytes
 }

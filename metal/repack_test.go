@@ -280,7 +280,7 @@ func TestRepackLoading(t *testing.T) {
 	images := func(packer planner.Packer, files []planner.ImageSource) (all [][]byte, done int64) {
 		l := &Loading{
 			Target: Source{Plan: p.plan, Weights: p.target.weights, Files: files}, Images: t.TempDir(),
-			Draft:    &Source{Layers: p.sizes.Layers, Tensors: p.tensors, Weights: p.weights},
+			Draft:    &Source{Draft: p.sizes, Tensors: p.tensors, Weights: p.weights},
 			Progress: func(n, _ int64) { done = n },
 		}
 		opened, err := l.images(context.Background(), packer)

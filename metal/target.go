@@ -15,7 +15,7 @@ import (
 // its planes are made in memory.
 type Source struct {
 	Plan    *planner.Plan    // of a target
-	Layers  int              // of a draft
+	Draft   *planner.Draft   // sizes of a draft
 	Tensors []planner.Tensor // of a draft
 	Weights planner.Weights
 	Files   []planner.ImageSource
@@ -27,6 +27,7 @@ type Loading struct {
 	Draft   *Source // nil: none
 	Device  string  // empty: the first of Devices
 	MaxRows int     // of a pass
+	Lanes   int     // decoded at once
 	Int8KV  bool    // keys and values are codes of 8 bits
 	Images  string  // the directory that images are kept in, one a file of weights below it
 
@@ -39,7 +40,7 @@ func (s *Source) imagePlan() (*planner.ImagePlan, error) {
 	if s.Plan != nil {
 		return PlanImages(s.Plan, s.Weights)
 	}
-	return planner.PlanDraftImages(s.Layers, s.Tensors)
+	return planner.PlanDraftImages(s.Draft.Layers, s.Tensors)
 }
 
 // directory is where the source's images are kept: one for each set of files, by where they are on the disk, so that those of
@@ -56,7 +57,7 @@ func (s *Source) directory(images string) string {
 type making struct {
 	*Loading
 	packer      planner.Packer // nil: the writer packs
-	done, total int64 // of the sources before, and of all
+	done, total int64          // of the sources before, and of all
 }
 
 // images makes the images of every source where they are not there already, with the packer where there is one, and opens them.

@@ -48,6 +48,7 @@ func CycleTraffic(p *planner.Plan, lanes, rows, context int) (Traffic, error) {
 type dryCycle struct {
 	backend *Backend
 	network model.Network
+	draft   *model.Draft // nil: none
 	pass    model.Pass
 }
 
@@ -59,11 +60,7 @@ func newDryCycle(p *planner.Plan, lanes, rows, context int) (*dryCycle, error) {
 	if err != nil {
 		return nil, err
 	}
-	mapped := new(planner.Images)
-	for i := range images.Images {
-		mapped.Files = append(mapped.Files, &planner.ImageFile{Image: &images.Images[i]})
-	}
-	b, err := New(dry(), p, mapped, Options{MaxRows: lanes * rows})
+	b, err := New(dry(), p, described(images), Options{MaxRows: lanes * rows})
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,15 @@ const gpu = "metal"
 // HasGPU reports whether a GPU is among the devices.
 func HasGPU() bool { return slices.Contains(Devices(), gpu) }
 
+// A Footprint is what a target and its draft take of a device's memory, in bytes. The table of n-grams, which stays in its file, is
+// among the images.
+type Footprint struct {
+	Images int64
+	Passes int64 // activations, scratch, and weights that are not read from an image as they stand there
+	Lane   int64 // of a lane without tokens
+	Token  int64 // of each token of it
+}
+
 // A Traffic is what a pass takes: dispatches, and the bytes that its operators read and write, each of an operator's inputs and
 // results once.
 type Traffic struct {

@@ -87,6 +87,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// MaxLanes is how many requests such an engine decodes at once.
+func (o Options) MaxLanes() int { return o.withDefaults().Lanes }
+
 // MaxRows is the most rows a pass of such an engine has: what its network's backend must allow.
 func (o Options) MaxRows() int {
 	o = o.withDefaults()

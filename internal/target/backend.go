@@ -18,8 +18,8 @@ type Backend struct {
 	Name string
 	// Open returns a backend for a target. A backend that also has a Close method is closed with its target.
 	Open func(ctx context.Context, o *Opening) (model.Backend, error)
-	// Images says that it keeps weight images rather than reading the files' blocks in place.
-	Images bool
+	// Footprint says what it takes of memory; nil: what the files' blocks take, read in place, and lanes as the planner has them.
+	Footprint func(o *Opening) (metal.Footprint, error)
 	// Portable says that what it keeps of prompts can be written to a disk.
 	Portable bool
 	// KVFormats are the ways it keeps keys and values; none: one of its own alone.
@@ -35,6 +35,7 @@ type Backend struct {
 type Opening struct {
 	Plan    *planner.Plan
 	MaxRows int
+	Lanes   int    // decoded at once
 	KV      string // of KVFormats, or empty
 
 	// For a backend that keeps weight images: the weights and the files they are in, the directory of the images, and who
@@ -50,7 +51,7 @@ type Opening struct {
 // Backends lists the backends of this build, the one to prefer first: a GPU, else the CPU.
 func Backends() []Backend {
 	int8, bf16 := planner.KVInt8.String(), planner.KVBF16.String()
-	gpu := Backend{Name: "metal", Images: true, KVFormats: []string{int8, bf16}, Open: openMetal, Usable: metal.Usable}
+	gpu := Backend{Name: "metal", KVFormats: []string{int8, bf16}, Open: openMetal, Footprint: metalFootprint, Usable: metal.Usable}
 	all := []Backend{
 		{Name: "cpu", Portable: true, Chunk: 128, KVFormats: []string{int8, bf16}, Open: func(_ context.Context, o *Opening) (model.Backend, error) {
 			co := cpu.Options{KV: cpu.KVBF16}
@@ -71,17 +72,14 @@ func Backends() []Backend {
 
 // openMetal opens the metal backend on images that are kept.
 func openMetal(ctx context.Context, o *Opening) (model.Backend, error) {
-	l := &metal.Loading{
-		Target: metal.Source{Plan: o.Plan, Weights: o.Weights}, MaxRows: o.MaxRows, Images: o.Images, Progress: o.Progress,
-		Int8KV:  o.KV == planner.KVInt8.String(),
-		Waiting: func() { o.Log("Another Splash process writes these weight images; waiting...") },
-	}
+	l := o.metal()
+	l.Images, l.Progress = o.Images, o.Progress
+	l.Waiting = func() { o.Log("Another Splash process writes these weight images; waiting...") }
 	var err error
 	if l.Target.Files, err = o.Files(); err != nil {
 		return nil, err
 	}
 	if d := o.Draft; d != nil {
-		l.Draft = &metal.Source{Layers: d.sizes.Layers, Tensors: d.tensors, Weights: d.weights}
 		if l.Draft.Files, err = d.images(); err != nil {
 			return nil, err
 		}
@@ -91,6 +89,19 @@ func openMetal(ctx context.Context, o *Opening) (model.Backend, error) {
 	}
 	return metal.Load(ctx, l)
 }
+
+// metal is the loading of the metal backend, without files.
+func (o *Opening) metal() *metal.Loading {
+	l := &metal.Loading{
+		Target: metal.Source{Plan: o.Plan, Weights: o.Weights}, MaxRows: o.MaxRows, Lanes: o.Lanes, Int8KV: o.KV == planner.KVInt8.String(),
+	}
+	if d := o.Draft; d != nil {
+		l.Draft = &metal.Source{Draft: d.sizes, Tensors: d.tensors, Weights: d.weights}
+	}
+	return l
+}
+
+func metalFootprint(o *Opening) (metal.Footprint, error) { return o.metal().Footprint() }
 
 // checkKV refuses a format that the backend does not have.
 func (b *Backend) checkKV(format string) error {

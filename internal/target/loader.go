@@ -23,6 +23,11 @@ type loader struct {
 	unloaded bool          // it has no network
 }
 
+// A reloader is a model.Unloader that opens its images again before its network is built.
+type reloader interface {
+	Reload(ctx context.Context, progress func(done, total int64)) error
+}
+
 // Load builds the network and its draft's proposer.
 func (l *loader) Load(ctx context.Context, progress func()) (model.Network, engine.Proposer, error) {
 	net, proposer, err := l.load(ctx, func(done, total int64) { progress() })
@@ -80,12 +85,15 @@ func (l *loader) load(ctx context.Context, report func(done, total int64)) (net 
 	}
 	if l.open == nil || !l.unloaded {
 		l.closeBackend()
-		l.open, err = l.backend.Open(ctx, &Opening{
-			Plan: l.source.plan, MaxRows: l.t.Engine.MaxRows(), KV: l.o.KV, Weights: l.source.weights, Files: l.source.images, Draft: l.draft,
-			Images: l.o.imageDir(), Progress: report, Log: l.o.log,
-		})
+		o := l.t.opening(l.source, l.draft, &l.o)
+		o.Progress = report
+		l.open, err = l.backend.Open(ctx, o)
 		if err != nil {
 			l.open = nil
+			return nil, nil, err
+		}
+	} else if r, ok := l.open.(reloader); ok {
+		if err := r.Reload(ctx, report); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"splash/fixtures"
 	"splash/internal/engine"
 	"splash/internal/model"
+	"splash/metal"
 )
 
 // tiny writes a generated model and returns its path.
@@ -66,8 +67,13 @@ func until(t *testing.T, e *engine.Engine, want engine.State) {
 func TestReleaseAndRestore(t *testing.T) {
 	for _, c := range []struct {
 		backend, path string
-	}{{"cpu", ""}, {"cpu", tiny(t, "tiny-qwen4exp")}, {"oracle", tiny(t, "tiny-qwen35")}} {
-		m, err := Open(t.Context(), Options{Path: c.path, Backend: c.backend, Engine: engine.Options{Context: 512, IdleRelease: time.Millisecond}})
+	}{{"cpu", ""}, {"cpu", tiny(t, "tiny-qwen4exp")}, {"oracle", tiny(t, "tiny-qwen35")}, {"metal", ""}, {"metal", tiny(t, "tiny-qwen35")}} {
+		if c.backend == "metal" && metal.Usable() != nil {
+			continue
+		}
+		m, err := Open(t.Context(), Options{
+			Path: c.path, Backend: c.backend, Images: t.TempDir(), Engine: engine.Options{Context: 512, IdleRelease: time.Millisecond},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ type MemoryPlan struct {
 	Limit   int64 // 0: not known, and nothing is held to it
 	Weights int64 // of the target and its draft: images, or tensors as the files have them
 	Vision  int64 // of the vision tower, and of what it takes for the largest image
+	Passes  int64 // of activations and scratch, where the backend says what they take
 	Lane    int64 // of a lane without tokens
 	Token   int64 // of each token of it
 	Context int   // tokens
@@ -24,7 +25,10 @@ type MemoryPlan struct {
 const least = 2048
 
 // Left is what lanes and what is kept of prompts may take.
-func (m *MemoryPlan) Left() int64 { return m.Limit - m.Weights - m.Vision }
+func (m *MemoryPlan) Left() int64 { return m.Limit - m.fixed() }
+
+// fixed is what is taken before there is a lane.
+func (m *MemoryPlan) fixed() int64 { return m.Weights + m.Vision + m.Passes }
 
 // Full is a lane at full context.
 func (m *MemoryPlan) Full() int64 { return m.Lane + m.Token*int64(m.Context) }
@@ -37,12 +41,15 @@ func (m *MemoryPlan) String() string {
 	if m.Limit > 0 {
 		limit = bytes(m.Limit)
 	}
-	vision := ""
+	more := ""
 	if m.Vision > 0 {
-		vision = " + vision " + bytes(m.Vision)
+		more = " + vision " + bytes(m.Vision)
+	}
+	if m.Passes > 0 {
+		more += " + passes " + bytes(m.Passes)
 	}
 	return fmt.Sprintf("weights %s%s + a lane of %d tokens %s (states %s, %s of keys and values a token) = %s of %s",
-		bytes(m.Weights), vision, m.Context, bytes(m.Full()), bytes(m.Lane), bytes(m.Token), bytes(m.Weights+m.Vision+m.Full()), limit)
+		bytes(m.Weights), more, m.Context, bytes(m.Full()), bytes(m.Lane), bytes(m.Token), bytes(m.fixed()+m.Full()), limit)
 }
 
 // bytes spells a number of bytes.
@@ -61,7 +68,7 @@ func bytes(n int64) string {
 // planMemory finds the context that the memory allows, where none is asked for, and refuses what does not fit: the error
 // names the largest context that does.
 func (t *Target) planMemory(b Backend, s *source, d *draftFiles, o Options) error {
-	p, asked, err := memoryPlan(b, s, d, o)
+	p, asked, err := t.memoryPlan(b, s, d, o)
 	if err != nil {
 		return err
 	}
@@ -106,8 +113,16 @@ func (t *Target) planMemory(b Backend, s *source, d *draftFiles, o Options) erro
 }
 
 // memoryPlan adds up what the target takes. asked says that a context was asked for.
-func memoryPlan(b Backend, s *source, d *draftFiles, o Options) (p *MemoryPlan, asked bool, err error) {
-	p = &MemoryPlan{Limit: o.Memory, KV: o.KV}
+func (t *Target) memoryPlan(b Backend, s *source, d *draftFiles, o Options) (p *MemoryPlan, asked bool, err error) {
+	p, asked = &MemoryPlan{Limit: o.Memory, KV: o.KV}, o.Engine.Context > 0
+	if b.Footprint != nil {
+		f, err := b.Footprint(t.opening(s, d, &o))
+		if err != nil {
+			return nil, false, err
+		}
+		p.Weights, p.Passes, p.Lane, p.Token = f.Images, f.Passes, f.Lane, f.Token
+		return p, asked, nil
+	}
 	kv := planner.KVBF16
 	if o.KV == planner.KVInt8.String() {
 		kv = planner.KVInt8
@@ -118,11 +133,6 @@ func memoryPlan(b Backend, s *source, d *draftFiles, o Options) (p *MemoryPlan, 
 		return nil, false, err
 	}
 	p.Weights = m.total
-	if b.Images { // what cannot be planned is the backend's to refuse
-		if plan, err := planner.MemoryPlan(s.plan, s.plan.Layout.Context, 1, kv); err == nil {
-			p.Weights = plan.Images
-		}
-	}
 	// A lane has its recurrent states twice: as they are, and as they were before the rows that may be taken back.
 	p.Lane = 2*state.Recurrent + state.Conv + state.PLE
 	p.Token = state.KVToken + state.Index
@@ -134,5 +144,5 @@ func memoryPlan(b Backend, s *source, d *draftFiles, o Options) (p *MemoryPlan, 
 		p.Weights += m.total
 		p.Lane += d.sizes.RingBytes()
 	}
-	return p, o.Engine.Context > 0, nil
+	return p, asked, nil
 }

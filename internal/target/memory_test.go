@@ -7,12 +7,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"splash/internal/engine"
+	"splash/internal/model"
+	"splash/metal"
 )
 
-// TestMemoryPlan adds up what the demonstration model takes, and opens it with less and less.
+// TestMemoryPlan adds up what the demonstration model takes on backends that read files' blocks and images, and opens it with less and
+// less.
 func TestMemoryPlan(t *testing.T) {
+	testMemoryPlan(t, "cpu")
+	if metal.Usable() == nil {
+		testMemoryPlan(t, "metal")
+	}
+}
+
+func testMemoryPlan(t *testing.T, backend string) {
 	open := func(memory int64, context int) (*Target, error) {
-		m, err := Open(t.Context(), Options{Memory: memory, Backend: "cpu", KV: "int8", Engine: engine.Options{Context: context}})
+		m, err := Open(t.Context(), Options{Memory: memory, Backend: backend, KV: "int8", Engine: engine.Options{Context: context}})
 		if err == nil {
 			t.Cleanup(func() { m.Close() })
 		}
@@ -23,13 +33,17 @@ func TestMemoryPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := *m.Memory
-	if plan.Weights == 0 || plan.Lane == 0 || plan.Token == 0 || plan.Context != 4096 || plan.KV != "int8" {
+	if lane, token := m.Network.Backend().(model.Sizer).LaneBytes(); backend == "metal" && (lane != plan.Lane || token != plan.Token) {
+		t.Errorf("a lane of %d bytes and %d a token, planned as %d and %d", lane, token, plan.Lane, plan.Token)
+	}
+	weights := plan.Weights + plan.Passes
+	if plan.Weights == 0 || (plan.Passes == 0) != (backend == "cpu") || plan.Lane == 0 || plan.Token == 0 || plan.Context != 4096 || plan.KV != "int8" {
 		t.Errorf("%+v", plan)
 	}
-	if m.Engine.Memory != 1<<30-plan.Weights || m.Engine.Cache != 1<<30-plan.Weights-plan.Lane-4096*plan.Token {
+	if m.Engine.Memory != 1<<30-weights || m.Engine.Cache != 1<<30-weights-plan.Lane-4096*plan.Token {
 		t.Errorf("lanes and prompts have %d, prompts %d of %v", m.Engine.Memory, m.Engine.Cache, &plan)
 	}
-	full := plan.Weights + plan.Full()
+	full := weights + plan.Full()
 	if m, err = open(full, 4096); err != nil || m.Engine.Context != 4096 || m.Engine.Cache != -1 {
 		t.Errorf("what it takes is not enough: %v", err)
 	}
@@ -43,8 +57,8 @@ func TestMemoryPlan(t *testing.T) {
 		says    string
 	}{
 		{full - 1, 4096, "the demonstration model: a context of 4096 tokens does not fit in memory, at most 4095 do: weights "},
-		{plan.Weights + plan.Lane + 1000*plan.Token, 0, "the demonstration model: the model does not fit in memory: weights "},
-		{plan.Weights, 1, "the demonstration model: the model does not fit in memory: weights "},
+		{weights + plan.Lane + 1000*plan.Token, 0, "the demonstration model: the model does not fit in memory: weights "},
+		{weights, 1, "the demonstration model: the model does not fit in memory: weights "},
 		{1, 0, " of 1 B"},
 	} {
 		_, err := open(c.memory, c.context)
@@ -52,7 +66,7 @@ func TestMemoryPlan(t *testing.T) {
 			t.Errorf("%d bytes, a context of %d: %v", c.memory, c.context, err)
 		}
 	}
-	if m, err = open(plan.Weights+plan.Lane+1000*plan.Token, 1000); err != nil || m.Engine.Context != 1000 {
+	if m, err = open(weights+plan.Lane+1000*plan.Token, 1000); err != nil || m.Engine.Context != 1000 {
 		t.Errorf("a context of 1000: %v", err)
 	}
 	if m, err = open(0, 0); err != nil || m.Engine.Memory != 0 || m.Memory.Limit != 0 {

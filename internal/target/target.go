@@ -209,6 +209,14 @@ func (t *Target) describe(s *source) (err error) {
 	return nil
 }
 
+// opening is what a backend is opened for.
+func (t *Target) opening(s *source, d *draftFiles, o *Options) *Opening {
+	return &Opening{
+		Plan: s.plan, MaxRows: t.Engine.MaxRows(), Lanes: t.Engine.MaxLanes(), KV: o.KV, Weights: s.weights, Files: s.images, Draft: d,
+		Images: o.imageDir(), Log: o.log,
+	}
+}
+
 // load builds the first network.
 func (t *Target) load(ctx context.Context, backend Backend, s *source, d *draftFiles, o Options) (err error) {
 	l := &loader{t: t, backend: backend, source: s, draft: d, o: o}
