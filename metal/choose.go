@@ -123,6 +123,13 @@ func (c *Chooser) Close() {
 	}
 }
 
+// unload frees the chooser's memory and forgets its codebooks.
+func (c *Chooser) unload() {
+	c.Close()
+	c.before, c.after, c.rank, c.err = binding{}, binding{}, 0, nil
+	c.commands.Reset()
+}
+
 // roomFor is memory for n values, and where the device finds it. It keeps the error.
 func roomFor[T any](c *Chooser, at, n int) ([]T, binding) {
 	size := max(1, n) * int(sizeOf[T]())

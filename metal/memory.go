@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"splash/internal/model"
+	"splash/oracle"
 	"splash/planner"
 )
 
@@ -54,6 +55,7 @@ func (b *Backend) Unload() {
 	b.release()
 	free(b.scratch[:]...)
 	free(b.pages.table, b.draft.freq, b.draft.sources, b.embedded.values)
+	b.chooser.unload()
 	b.lanes, b.capacity, b.pages.table = nil, 0, nil
 	b.pages.compact(b)
 	for i := range b.states {
@@ -238,25 +240,39 @@ func (c *dryCycle) run(lanes, rows, outputs int) error {
 	if err := c.seat(lanes, rows, 0); err != nil {
 		return err
 	}
-	for i := range c.pass.Segments {
-		c.pass.Segments[i].Outputs = outputs
+	for i := range c.pass.Choices {
+		x := &c.pass.Choices[i]
+		x.First, x.Rows, x.Left = i*outputs, outputs, outputs
 	}
+	c.want(outputs)
 	err := c.network.Forward(&c.pass)
 	if err == nil && c.draft != nil {
-		for i := range c.pass.Segments {
-			c.pass.Segments[i].Outputs = 0
-		}
-		c.pass.Kind = model.ContextPass
-		if err = c.draft.Commit(&c.pass); err == nil && rows <= model.RollbackRows {
-			for i := range c.pass.Segments {
-				c.pass.Segments[i].Outputs = rows - 1
-			}
-			c.pass.Kind = model.DraftPass
-			err = c.draft.Block(&c.pass)
+		c.want(0)
+		c.pass.Kind, c.pass.Choices = model.ContextPass, nil
+		if err = c.draft.Commit(&c.pass); err == nil && rows == model.RollbackRows {
+			err = c.propose()
 		}
 	}
 	for _, s := range slices.Backward(c.pass.Segments) {
 		c.backend.FreeLane(s.Lane)
 	}
 	return err
+}
+
+// want sets the outputs of every segment.
+func (c *dryCycle) want(outputs int) {
+	for i := range c.pass.Segments {
+		c.pass.Segments[i].Outputs = outputs
+	}
+}
+
+// propose runs the draft's block of each segment.
+func (c *dryCycle) propose() error {
+	c.want(oracle.Proposals)
+	c.pass.Kind = model.DraftPass
+	var lanes []model.DraftLane
+	for _, s := range c.pass.Segments {
+		lanes = append(lanes, model.DraftLane{Lane: s.Lane, Walk: new(oracle.Walk)})
+	}
+	return c.draft.Propose(&c.pass, lanes)
 }
