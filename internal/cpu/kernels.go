@@ -28,9 +28,12 @@ type kernels struct {
 	// fused adds the products of lanes rows of a matrix and one row of activations to acc, with the bits of unpack and
 	// product, and reports whether it has a way to; nil: it never has.
 	fused func(w *worker, acc []float32, m *matrix, in *input, row int) bool
-	// piped adds the products of tiles of lanes rows of a matrix and a panel of the most rows to acc, [tiles][rows][lanes],
+	// piped adds the products of tiles of lanes rows of a matrix and a panel of pipedRows rows to acc, [tiles][rows][lanes],
 	// likewise.
 	piped func(w *worker, acc []float32, m *matrix, in *input, row, tiles int) bool
+	// together adds the products of a tile's columns and those of panels of tileRows rows, all at once, to acc,
+	// [panels][tileRows][lanes]; nil: the level has no such panels.
+	together func(acc []float32, t *tile, panels []panel, unit int)
 	// exact adds the products of a tile's columns and those of an input's rows as they are to acc, [rows][lanes]; nil: the
 	// level decodes rows and multiplies them by dot.
 	exact func(acc []float32, t *tile, f *blockFormat, in *input, unit int)
@@ -68,6 +71,9 @@ type kernels struct {
 	// peak multiplies in registers and returns how many numbers it did: what kernels are measured beside. nil: no vectors.
 	peak func(rounds int, integers bool) int
 }
+
+// pipedRows is the number of rows of activations that piped takes: those that a cycle verifies.
+const pipedRows = 8
 
 // cacheLine is the alignment of what kernels read.
 const cacheLine = 64

@@ -167,7 +167,7 @@ func peak(floats, ints func(rounds int), bytes int) func(rounds int, integers bo
 }
 
 // logarithms are those of a panel's rows.
-var logarithms = [...]int{1: 0, 2: 1, 4: 2, 8: 3}
+var logarithms = [...]int{1: 0, 2: 1, 4: 2, 8: 3, tileRows: 4}
 
 // kernel is the place of a panel's kernel.
 func (p *panel) kernel() (rows, groups, minima int) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"splash/dequant"
+	_ "splash/internal/cpu/amxtest"
 )
 
 // eachKernels runs f with the kernels of every level this machine runs.

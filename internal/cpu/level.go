@@ -44,7 +44,7 @@ func kernelsOf(name string) (*kernels, error) {
 	asked, run := "level "+name, Levels()
 	if name == "" {
 		if name = os.Getenv(LevelVariable); name == "" {
-			return kernelsFor[run[len(run)-1]], nil
+			return kernelsFor[preferred(run)], nil
 		}
 		asked = LevelVariable + "=" + name
 	}
@@ -56,6 +56,16 @@ func kernelsOf(name string) (*kernels, error) {
 		return nil, fmt.Errorf("cpu: %s: %w", asked, missing(Level(at), run))
 	}
 	return kernelsFor[at], nil
+}
+
+// preferred is the last of levels that run, of those that the machine has the instructions of.
+func preferred(run []Level) Level {
+	for _, l := range slices.Backward(run) {
+		if !emulated(l) {
+			return l
+		}
+	}
+	return Generic
 }
 
 // missing says that a level does not run where others do.

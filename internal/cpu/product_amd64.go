@@ -35,6 +35,23 @@ func product256(acc []float32, t *tile, p *panel, at int) {
 		first(p.biases[at*(groups+1)*p.rows:]), t.units)
 }
 
+type productTilesAssembly func(acc *float32, codes *byte, scales, mins *float32, x *int8, dx, sums *float32, biases *int32,
+	units, panels, cols int)
+
+// productsTiles are the kernels by the groups of a unit less one, and minima.
+var productsTiles = [2][2]productTilesAssembly{
+	{productTilesg32, productTilesg32m}, {productTilesg16, productTilesg16m},
+}
+
+// productTiles multiplies panels of tileRows rows, which lie one after another.
+func productTiles(acc []float32, t *tile, panels []panel, at int) {
+	p := &panels[0]
+	_, groups, minima := p.kernel()
+	productsTiles[groups][minima](first(acc), first(t.codes), first(t.scales), first(t.mins),
+		first(p.codes[at*unit*p.rows:]), first(p.scales[at*p.rows:]), first(p.sums[at*(groups+1)*p.rows:]),
+		first(p.biases[at*(groups+1)*p.rows:]), t.units, len(panels), len(p.codes)/p.rows)
+}
+
 type exactAssembly func(acc *float32, codes *byte, scales, mins, x *float32, stride, units int, bias float32)
 
 // exacts are the kernels by the groups of a unit less one and minima, of one row of activations and of four, or nil.
@@ -84,6 +101,22 @@ func quantizeFloats512(p *panel, x []float32, stride int) {
 	}
 }
 
+// quantizeTiles is quantizeFloats512, for panels of tiles too.
+func quantizeTiles(p *panel, x []float32, stride int) {
+	if p.rows != tileRows {
+		quantizeFloats512(p, x, stride)
+		return
+	}
+	f := quantizeTilesg32
+	if p.group == 16 {
+		f = quantizeTilesg16
+	}
+	for r := range p.rows {
+		f(first(p.codes[unit*r:]), first(p.scales[r:]), first(p.sums[r:]), first(p.biases[r:]), first(x[r*stride:]),
+			len(p.scales)/p.rows, p.rows, p.bias)
+	}
+}
+
 func quantizeFloats256(p *panel, x []float32, stride int) {
 	for r := range p.rows {
 		quantize256(first(p.codes[4*r:]), first(p.scales[r:]), first(p.sums[r:]), first(x[r*stride:]), len(p.scales)/p.rows,
@@ -111,6 +144,14 @@ func kernels512() *kernels {
 	a.scores[0], a.scores[1] = scores512q4, scores512q1
 	a.values[0], a.values[1] = values512q4, values512q1
 	a.floats(k)
+	return k
+}
+
+// kernelsAMX are those of AVX-512, and tiles where there are rows enough to fill them.
+func kernelsAMX() *kernels {
+	k := kernels512()
+	k.level, k.panels = AMX, []int{tileRows, 8, 4, 2, 1}
+	k.quantize, k.together = quantizeTiles, productTiles
 	return k
 }
 

@@ -32,7 +32,7 @@ func quantizeUnit(p *panel, r, u int, x *[unit]float32) {
 		var sum int32
 		for i := g * p.group; i < (g+1)*p.group; i++ {
 			code := int8(math.RoundToEven(float64(x[i] * inverse)))
-			p.codes[(u*unit+i)/4*4*p.rows+r*4+i%4] = code
+			p.codes[p.at(r, u*unit+i)] = code
 			sum += int32(code)
 		}
 		at := (u*groups+g)*p.rows + r

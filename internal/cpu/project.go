@@ -80,7 +80,7 @@ func (t *productTask) run(w, first, last int) {
 			end = min(end, t.all[at+1].tiles)
 		}
 		p, n := &t.all[at], 1
-		if p.in.rows == t.b.k.panels[0] {
+		if p.in.rows == pipedRows {
 			n = min(end-i, mostTiles)
 		}
 		t.some(t.b.workers[w], p, i-p.tiles, n)
@@ -123,7 +123,7 @@ func (w *worker) accumulators(i, n int) []float32 {
 func (b *Backend) tileProducts(w *worker, acc []float32, m *matrix, in *input, row, n int) {
 	lanes, size := b.k.lanes, in.rows*b.k.lanes
 	whole := min(n, (m.rows-row)/lanes)
-	if m.rounded() && in.rows == b.k.panels[0] && whole > 0 && b.k.piped != nil {
+	if m.rounded() && in.rows == pipedRows && whole > 0 && b.k.piped != nil {
 		clear(acc[:whole*size])
 		if b.k.piped(w, acc, m, in, row, whole) {
 			acc, row, n = acc[whole*size:], row+whole*lanes, n-whole
@@ -154,8 +154,13 @@ func (b *Backend) tileProduct(w *worker, acc []float32, m *matrix, in *input, ro
 			b.k.exact(acc, &w.tile, m.blocks, in, at)
 			continue
 		}
-		for i := range in.panels {
-			p := &in.panels[i]
+		panels := in.panels
+		if n := in.rows / tileRows; n > 0 && b.k.together != nil {
+			b.k.together(acc, &w.tile, panels[:n], at)
+			panels = panels[n:]
+		}
+		for i := range panels {
+			p := &panels[i]
 			b.k.product(acc[p.first*lanes:(p.first+p.rows)*lanes], &w.tile, p, at)
 		}
 	}

@@ -350,6 +350,80 @@ unit:
 	VZEROUPPER
 	RET
 
+// func quantizeTilesg32(codes *int8, scales *float32, sums *float32, biases *int32, x *float32, units int, rows int, bias int32)
+// Requires: AVX, AVX2, AVX512F, AVX512VL
+TEXT ·quantizeTilesg32(SB), NOSPLIT, $0-60
+	MOVQ         codes+0(FP), AX
+	MOVQ         scales+8(FP), CX
+	MOVQ         sums+16(FP), DX
+	MOVQ         biases+24(FP), BX
+	MOVQ         x+32(FP), SI
+	MOVQ         units+40(FP), DI
+	MOVQ         rows+48(FP), R8
+	MOVL         bias+56(FP), R9
+	NEGL         R9
+	SHLQ         $0x02, R8
+	MOVL         $0x7fffffff, R10
+	VPBROADCASTD R10, Z0
+	MOVL         $0x42fe0000, R10
+	VMOVD        R10, X1
+	MOVL         $0x3c010204, R10
+	VMOVD        R10, X2
+	MOVL         $0x00800000, R10
+	VMOVD        R10, X3
+
+unit:
+	VMOVUPS       (SI), Z4
+	VMOVUPS       64(SI), Z5
+	VPANDD        Z0, Z4, Z7
+	VPANDD        Z0, Z5, Z6
+	VPMAXUD       Z6, Z7, Z7
+	VEXTRACTI64X4 $0x01, Z7, Y6
+	VPMAXUD       Y7, Y6, Y6
+	VEXTRACTI32X4 $0x01, Y6, X7
+	VPMAXUD       X6, X7, X7
+	VPSHUFD       $0x4e, X7, X6
+	VPMAXUD       X6, X7, X7
+	VPSHUFD       $0xb1, X7, X6
+	VPMAXUD       X6, X7, X7
+	VMULSS        X2, X7, X6
+	VCMPSS        $0x0d, X3, X6, K1
+	VCMPSS        $0x05, X3, X6, K2
+	VDIVSS.Z      X7, X1, K1, X7
+	VMOVAPS.Z     X6, K2, X6
+	VMOVSS        X6, (CX)
+	VBROADCASTSS  X7, Z7
+	VMULPS        Z7, Z4, Z4
+	VCVTPS2DQ     Z4, Z4
+	VPMOVDB       Z4, (AX)
+	VMULPS        Z7, Z5, Z5
+	VCVTPS2DQ     Z5, Z5
+	VPMOVDB       Z5, 16(AX)
+	ADDQ          $0x00000200, AX
+	VPADDD        Z5, Z4, Z4
+	VEXTRACTI64X4 $0x01, Z4, Y5
+	VPADDD        Y4, Y5, Y5
+	VEXTRACTI32X4 $0x01, Y5, X4
+	VPADDD        X5, X4, X4
+	VPSHUFD       $0x4e, X4, X5
+	VPADDD        X5, X4, X4
+	VPSHUFD       $0xb1, X4, X5
+	VPADDD        X5, X4, X4
+	VMOVD         X4, R10
+	VCVTDQ2PS     X4, X4
+	VMULSS        X6, X4, X4
+	VMOVSS        X4, (DX)
+	IMULL         R9, R10
+	MOVL          R10, (BX)
+	ADDQ          R8, DX
+	ADDQ          R8, BX
+	ADDQ          R8, CX
+	ADDQ          $0x00000080, SI
+	DECQ          DI
+	JNZ           unit
+	VZEROUPPER
+	RET
+
 // func quantize512g16(codes *int8, scales *float32, sums *float32, biases *int32, x *float32, units int, rows int, bias int32)
 // Requires: AVX, AVX2, AVX512F, AVX512VL
 TEXT ·quantize512g16(SB), NOSPLIT, $0-60
@@ -440,6 +514,95 @@ unit:
 	VMOVSS        X4, (DX)
 	IMULL         R9, R11
 	MOVL          R11, (BX)
+	ADDQ          R8, DX
+	ADDQ          R8, BX
+	ADDQ          R8, CX
+	ADDQ          $0x00000080, SI
+	DECQ          DI
+	JNZ           unit
+	VZEROUPPER
+	RET
+
+// func quantizeTilesg16(codes *int8, scales *float32, sums *float32, biases *int32, x *float32, units int, rows int, bias int32)
+// Requires: AVX, AVX2, AVX512F, AVX512VL
+TEXT ·quantizeTilesg16(SB), NOSPLIT, $0-60
+	MOVQ         codes+0(FP), AX
+	MOVQ         scales+8(FP), CX
+	MOVQ         sums+16(FP), DX
+	MOVQ         biases+24(FP), BX
+	MOVQ         x+32(FP), SI
+	MOVQ         units+40(FP), DI
+	MOVQ         rows+48(FP), R8
+	MOVL         bias+56(FP), R9
+	NEGL         R9
+	SHLQ         $0x02, R8
+	MOVL         $0x7fffffff, R10
+	VPBROADCASTD R10, Z0
+	MOVL         $0x42fe0000, R10
+	VMOVD        R10, X1
+	MOVL         $0x3c010204, R10
+	VMOVD        R10, X2
+	MOVL         $0x00800000, R10
+	VMOVD        R10, X3
+
+unit:
+	VMOVUPS       (SI), Z4
+	VMOVUPS       64(SI), Z5
+	VPANDD        Z0, Z4, Z7
+	VPANDD        Z0, Z5, Z6
+	VPMAXUD       Z6, Z7, Z7
+	VEXTRACTI64X4 $0x01, Z7, Y6
+	VPMAXUD       Y7, Y6, Y6
+	VEXTRACTI32X4 $0x01, Y6, X7
+	VPMAXUD       X6, X7, X7
+	VPSHUFD       $0x4e, X7, X6
+	VPMAXUD       X6, X7, X7
+	VPSHUFD       $0xb1, X7, X6
+	VPMAXUD       X6, X7, X7
+	VMULSS        X2, X7, X6
+	VCMPSS        $0x0d, X3, X6, K1
+	VCMPSS        $0x05, X3, X6, K2
+	VDIVSS.Z      X7, X1, K1, X7
+	VMOVAPS.Z     X6, K2, X6
+	VMOVSS        X6, (CX)
+	VBROADCASTSS  X7, Z7
+	VMULPS        Z7, Z4, Z4
+	VCVTPS2DQ     Z4, Z4
+	VPMOVDB       Z4, (AX)
+	VMULPS        Z7, Z5, Z5
+	VCVTPS2DQ     Z5, Z5
+	VPMOVDB       Z5, 16(AX)
+	ADDQ          $0x00000200, AX
+	VEXTRACTI64X4 $0x01, Z4, Y7
+	VPADDD        Y4, Y7, Y7
+	VEXTRACTI32X4 $0x01, Y7, X4
+	VPADDD        X7, X4, X4
+	VPSHUFD       $0x4e, X4, X7
+	VPADDD        X7, X4, X4
+	VPSHUFD       $0xb1, X4, X7
+	VPADDD        X7, X4, X4
+	VMOVD         X4, R10
+	VCVTDQ2PS     X4, X4
+	VMULSS        X6, X4, X4
+	VMOVSS        X4, (DX)
+	IMULL         R9, R10
+	MOVL          R10, (BX)
+	ADDQ          R8, DX
+	ADDQ          R8, BX
+	VEXTRACTI64X4 $0x01, Z5, Y4
+	VPADDD        Y5, Y4, Y4
+	VEXTRACTI32X4 $0x01, Y4, X5
+	VPADDD        X4, X5, X5
+	VPSHUFD       $0x4e, X5, X4
+	VPADDD        X4, X5, X5
+	VPSHUFD       $0xb1, X5, X4
+	VPADDD        X4, X5, X5
+	VMOVD         X5, R10
+	VCVTDQ2PS     X5, X4
+	VMULSS        X6, X4, X4
+	VMOVSS        X4, (DX)
+	IMULL         R9, R10
+	MOVL          R10, (BX)
 	ADDQ          R8, DX
 	ADDQ          R8, BX
 	ADDQ          R8, CX

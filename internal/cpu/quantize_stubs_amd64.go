@@ -10,8 +10,14 @@ func quantize512r8(codes *int8, scales *float32, sums *float32, biases *int32, x
 // Rounds units of a row of a panel for weights in groups of 32.
 func quantize512g32(codes *int8, scales *float32, sums *float32, biases *int32, x *float32, units int, rows int, bias int32)
 
+// Rounds units of a row of a panel for weights in groups of 32.
+func quantizeTilesg32(codes *int8, scales *float32, sums *float32, biases *int32, x *float32, units int, rows int, bias int32)
+
 // Rounds units of a row of a panel for weights in groups of 16.
 func quantize512g16(codes *int8, scales *float32, sums *float32, biases *int32, x *float32, units int, rows int, bias int32)
+
+// Rounds units of a row of a panel for weights in groups of 16.
+func quantizeTilesg16(codes *int8, scales *float32, sums *float32, biases *int32, x *float32, units int, rows int, bias int32)
 
 // Rounds units of a row of a panel. Sums are of groups of 16 or 32.
 func quantize256(codes *int8, scales *float32, sums *float32, x *float32, units int, rows int, group int)

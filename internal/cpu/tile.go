@@ -38,7 +38,8 @@ func (t *tile) shape(f *blockFormat, lanes, units int) {
 }
 
 // A panel is rows of activations, rounded: code = rint(x 127 / max |x|) in a unit of scale max |x| / 127. The codes of four
-// columns of all rows lie side by side, then those of the next four; the scales of a unit and the sums of a group too.
+// columns of all rows lie side by side, then those of the next four; the scales of a unit and the sums of a group too. In a
+// panel of tileRows rows the codes of a unit's 32 columns lie side by side instead.
 type panel struct {
 	first, rows int // its place among the rows of the pass
 
@@ -50,6 +51,18 @@ type panel struct {
 	scales []float32
 	sums   []float32 // scale times the sum of a group's codes, for formats with minima
 	biases []int32   // -bias times the sum of a group's codes
+}
+
+// tileRows is the number of rows of a panel that processors with tiles multiply.
+const tileRows = 16
+
+// at is the place of a code of a row.
+func (p *panel) at(row, col int) int {
+	n := 4
+	if p.rows == tileRows {
+		n = unit
+	}
+	return col/n*n*p.rows + row*n + col%n
 }
 
 // natural is columns of one row of weights as a format unpacks them: signed codes in order, a scale and, in formats with

@@ -19,6 +19,7 @@ var stems = map[string]func(){
 	"peak":      peakKernels,
 	"product":   productKernels,
 	"quantize":  quantizeKernels,
+	"tiles":     tileKernels,
 	"unpack":    unpackKernels,
 	"vector":    vectorKernels,
 }

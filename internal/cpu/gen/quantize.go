@@ -12,15 +12,21 @@ import (
 // quantizeKernels round activations to 8 bits (product_generic.go).
 func quantizeKernels() {
 	quantizeEight()
-	quantize512(32)
-	quantize512(16)
+	for _, group := range []int{32, 16} {
+		quantize512(group, false)
+		quantize512(group, true)
+	}
 	quantize256()
 }
 
 // quantize512 rounds a row of a panel of so many rows: a unit's scale is its largest magnitude by 127, found among the
-// bits, which rise with it.
-func quantize512(group int) {
-	TEXT(fmt.Sprintf("quantize512g%d", group), NOSPLIT,
+// bits, which rise with it. In a panel of tiles a row's codes of a unit lie together.
+func quantize512(group int, tiles bool) {
+	name := fmt.Sprintf("quantize512g%d", group)
+	if tiles {
+		name = fmt.Sprintf("quantizeTilesg%d", group)
+	}
+	TEXT(name, NOSPLIT,
 		"func(codes *int8, scales, sums *float32, biases *int32, x *float32, units, rows int, bias int32)")
 	Doc(fmt.Sprintf("Rounds units of a row of a panel for weights in groups of %d.", group))
 	codes, scales, sums, biases := pointer("codes"), pointer("scales"), pointer("sums"), pointer("biases")
@@ -29,7 +35,9 @@ func quantize512(group int) {
 	NEGL(bias)
 	SHLQ(Imm(2), step) // from one row's dword to its next
 	three := GP64()
-	LEAQ(Mem{Base: step, Index: step, Scale: 2}, three)
+	if !tiles {
+		LEAQ(Mem{Base: step, Index: step, Scale: 2}, three)
+	}
 	magnitude := constant(0x7fffffff)
 	codes127, part127, least := scalar(127), scalar(1.0/127), scalar(0x1p-126)
 	Label("unit")
@@ -54,6 +62,10 @@ func quantize512(group int) {
 	for i := range a {
 		VMULPS(factor, a[i], a[i])
 		VCVTPS2DQ(a[i], a[i])
+		if tiles {
+			VPMOVDB(a[i], at(codes, 16*i))
+			continue
+		}
 		bytes := XMM()
 		VPMOVDB(a[i], bytes)
 		VMOVD(bytes, at(codes, 0))
@@ -61,6 +73,9 @@ func quantize512(group int) {
 		VPEXTRD(Imm(2), bytes, Mem{Base: codes, Index: step, Scale: 2})
 		VPEXTRD(Imm(3), bytes, Mem{Base: codes, Index: three, Scale: 1})
 		LEAQ(Mem{Base: codes, Index: step, Scale: 4}, codes)
+	}
+	if tiles {
+		add(16*32, codes)
 	}
 	if group == 32 {
 		VPADDD(a[1], a[0], a[0])
