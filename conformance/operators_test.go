@@ -10,6 +10,7 @@ import (
 
 	"splash/dequant"
 	"splash/internal/cpu"
+	_ "splash/internal/cpu/amxtest"
 	"splash/internal/model"
 	"splash/internal/reference"
 	"splash/oracle"

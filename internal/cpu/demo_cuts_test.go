@@ -19,9 +19,10 @@ func TestDemoCuts(t *testing.T) {
 		n := load(t, filepath.Join("..", "..", "fixtures", "pebble", "pebble-Q8_0.gguf"), 256, cpu.Options{Level: l.String()}, model.Options{})
 		for rows, cuts := range map[int][][]int{
 			5:   {{4, 1}, {1}, {2, 3}},
+			40:  {{16, 24}, {15, 25}, {33, 7}},
 			200: {{63, 137}, {64, 136}, {65, 135}, {127, 73}, {128, 72}},
 		} {
-			if l == cpu.Generic && rows > 5 { // it is slow
+			if slow(l) && rows > 40 || l == cpu.Generic && rows > 5 {
 				continue
 			}
 			want := rowsOf(t, n, tokens[:rows], []int{rows})

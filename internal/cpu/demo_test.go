@@ -130,7 +130,7 @@ const demoNoise = 0.5
 func TestDemo(t *testing.T) {
 	eachLevel(t, func(t *testing.T, l cpu.Level) {
 		prompts := demoPrompts(t)
-		few := testing.Short() || l == cpu.Generic
+		few := testing.Short() || slow(l)
 		if few {
 			prompts = prompts[:8]
 		}

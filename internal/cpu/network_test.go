@@ -12,6 +12,7 @@ import (
 
 	"splash/conformance"
 	"splash/internal/cpu"
+	"splash/internal/cpu/amx"
 	"splash/internal/gguf"
 	"splash/internal/model"
 	"splash/internal/reference"
@@ -70,6 +71,9 @@ func eachLevel(t *testing.T, f func(t *testing.T, l cpu.Level)) {
 		t.Run(l.String(), func(t *testing.T) { f(t, l) })
 	}
 }
+
+// slow reports whether a level takes much longer here than others do: plain Go, and instructions that are emulated.
+func slow(l cpu.Level) bool { return l == cpu.Generic || l == cpu.AMX && !amx.Present() }
 
 // forward runs one segment of a lane, with the logits of all its rows.
 func forward(t testing.TB, n model.Network, lane model.Lane, tokens []int32) {

@@ -241,11 +241,10 @@ static int run(const instruction *i) {
 static void handle(int number, siginfo_t *info, void *context) {
     greg_t *r = ((ucontext_t *)context)->uc_mcontext.gregs;
     instruction i;
-    if (decode((const uint8_t *)r[REG_RIP], r, &i) && run(&i)) {
-        r[REG_RIP] += i.length;
-        atomic_fetch_add(&count, 1);
-        return;
-    }
+    int done = 0; // signals take longer than instructions, so those that follow at once are carried out too
+    for (; decode((const uint8_t *)r[REG_RIP], r, &i) && run(&i); done++) r[REG_RIP] += i.length;
+    atomic_fetch_add(&count, (unsigned)done);
+    if (done > 0) return;
     if (before.sa_flags & SA_SIGINFO) {
         before.sa_sigaction(number, info, context);
     } else if (before.sa_handler == SIG_DFL) {
