@@ -361,10 +361,14 @@ func (b *operatorBackend) has(t dequant.Type) bool {
 	return b.only == nil || f == nil || slices.Contains(b.only, f.Name)
 }
 
-// projectShapes are sizes of weights and numbers of inputs: of whole and of broken tiles.
-func projectShapes() []struct{ rows, cols, inputs int } {
+// projectShapes are sizes of weights and numbers of inputs: of whole and of broken tiles, and in products of rounded inputs
+// of those rows that are taken sixteen at once.
+func (b *operatorBackend) projectShapes() []struct{ rows, cols, inputs int } {
 	type shape = struct{ rows, cols, inputs int }
 	all := []shape{{16, 256, 1}, {37, 768, 8}, {5, 1280, 13}}
+	if b.activations {
+		all = append(all, shape{21, 256, 35})
+	}
 	if *full {
 		for _, inputs := range []int{1, 2, 3, 5, 7, 8, 9, 31, 64, 70} {
 			all = append(all, shape{64, 512, inputs}, shape{130, 256, inputs}, shape{1, 4352, inputs})
@@ -377,7 +381,7 @@ func projectShapes() []struct{ rows, cols, inputs int } {
 func TestProject(t *testing.T) {
 	eachOperatorBackend(t, func(t *testing.T, b operatorBackend) {
 		for _, f := range b.productFormats() {
-			for _, shape := range projectShapes() {
+			for _, shape := range b.projectShapes() {
 				p := newPair(t, b, shape.inputs, planner.Layout{})
 				m := p.blocks(f, shape.rows, shape.cols)
 				x, base := p.normals(shape.inputs*shape.cols), p.normals(shape.inputs*shape.rows)

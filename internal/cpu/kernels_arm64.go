@@ -34,3 +34,5 @@ func kernelsNEON() *kernels {
 	a.floats(k)
 	return k
 }
+
+func emulated(Level) bool { return false }
