@@ -155,38 +155,42 @@ func TestDraftDoesNotChangeGreedyText(t *testing.T) {
 // TestDraftKeepsTheDistribution compares the first three tokens of 20,000 seeded requests, decoded with proposals from
 // another distribution, with the target's own by a chi-square test.
 func TestDraftKeepsTheDistribution(t *testing.T) {
-	const samples, vocab = 20_000, 5
-	p := []int32{1, 2, 3}
 	for name, policy := range map[string]oracle.Policy{
 		"temperature": {Temperature: 1.2}, "top-k": {Temperature: 1, TopK: 3}, "top-p": {Temperature: 0.9, TopP: 0.7},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFake(vocab)
-			o := Options{Context: 64, Proposer: newScript(f, nil), Vocab: vocab, Lanes: 64, Queue: samples, Chunk: 512}
-			e := New(f, o)
-			defer e.Close()
-			counts := map[[3]int32]int{}
-			var streams []*Stream
-			for seed := range samples {
-				s, err := e.Submit(context.Background(), Request{Prompt: p, MaxTokens: 3, Policy: policy, Seed: uint64(seed)})
-				if err != nil {
-					t.Fatal(err)
-				}
-				streams = append(streams, s)
-			}
-			for _, s := range streams {
-				var got []int32
-				for more := true; more; {
-					got, more = s.Next(got)
-				}
-				if _, err := s.End(); err != nil {
-					t.Fatal(err)
-				}
-				counts[[3]int32(got)]++
-			}
-			chiSquare(t, counts, samples, exact(p, policy, vocab))
+			f := newFake(5)
+			keepsTheDistribution(t, f, f, 20_000, policy)
 		})
 	}
+}
+
+// keepsTheDistribution compares so many seeded requests on a network, which is a fake one or made of it.
+func keepsTheDistribution(t *testing.T, net model.Network, f *fake, samples int, policy oracle.Policy) {
+	p := []int32{1, 2, 3}
+	o := Options{Context: 64, Proposer: newScript(f, nil), Vocab: f.vocab, Lanes: 64, Queue: samples, Chunk: 512}
+	e := New(net, o)
+	defer e.Close()
+	counts := map[[3]int32]int{}
+	var streams []*Stream
+	for seed := range samples {
+		s, err := e.Submit(context.Background(), Request{Prompt: p, MaxTokens: 3, Policy: policy, Seed: uint64(seed)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams = append(streams, s)
+	}
+	for _, s := range streams {
+		var got []int32
+		for more := true; more; {
+			got, more = s.Next(got)
+		}
+		if _, err := s.End(); err != nil {
+			t.Fatal(err)
+		}
+		counts[[3]int32(got)]++
+	}
+	chiSquare(t, counts, samples, exact(p, policy, f.vocab))
 }
 
 // exact is the distribution of the three tokens after a prompt.
