@@ -4,6 +4,7 @@ import ()
 
 //go:generate go run ./gen/neon -kernels attention -out attention_arm64.s -stubs attention_stubs_arm64.go
 //go:generate go run ./gen/neon -kernels dot -out dot_arm64.s -stubs dot_stubs_arm64.go
+//go:generate go run ./gen/neon -kernels fused -out fused_arm64.s -stubs fused_stubs_arm64.go
 //go:generate go run ./gen/neon -kernels gdn -out gdn_arm64.s -stubs gdn_stubs_arm64.go
 //go:generate go run ./gen/neon -kernels peak -out peak_arm64.s -stubs peak_stubs_arm64.go
 //go:generate go run ./gen/neon -kernels product -out product_arm64.s -stubs product_stubs_arm64.go
@@ -19,7 +20,7 @@ func machineRuns(l Level) bool { return l == Generic || l == NEON && dotProducts
 func kernelsNEON() *kernels {
 	k := &kernels{
 		level: NEON, lanes: lanesNEON, panels: []int{4, 2, 1}, form: formNEON,
-		quantize: quantizeFloatsNEON, unpack: unpackTileNEON, product: productNEON, readsFloats: true,
+		quantize: quantizeFloatsNEON, unpack: unpackTileNEON, product: productNEON, fused: fusedNEON, readsFloats: true,
 		dot: func(acc []float32, w *floatRows, x []float32, stride, rows int) {
 			dotFloats(&dotsNEON, acc, w, x, stride, rows)
 		},

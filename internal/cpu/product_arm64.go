@@ -40,19 +40,22 @@ type tileUnpacker struct {
 	f     func(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
 	units int // of a block
 	bytes int // of it
+
+	// fused multiplies by one row of activations what f would unpack, with the bits of the product of a tile.
+	fused func(acc, scales, mins *float32, src *byte, stride, blocks int, x *int8, dx, sums *float32)
 }
 
 // unpackersNEON are those of the formats that most files are in. Others are unpacked row by row and interleaved.
 var unpackersNEON = map[dequant.Type]*tileUnpacker{
-	dequant.Q4_K:          {unpackQ4KNEON, 8, 144},
-	dequant.Q5_K:          {unpackQ5KNEON, 8, 176},
-	dequant.Q6_K:          {unpackQ6KNEON, 8, 210},
-	dequant.Q8_0:          {unpackQ8NEON, 1, 34},
-	dequant.Q4_0:          {unpackQ40NEON, 1, 18},
-	dequant.IQ4NL:         {unpackIQ4NLNEON, 1, 18},
-	dequant.IQ4XS:         {unpackIQ4XSNEON, 8, 136},
-	dequant.MXFP4:         {unpackMXFP4NEON, 1, 17},
-	dequant.Affine(4, 64): {unpackAffine4NEON, 2, 36},
+	dequant.Q4_K:          {unpackQ4KNEON, 8, 144, fusedQ4KNEON},
+	dequant.Q5_K:          {unpackQ5KNEON, 8, 176, fusedQ5KNEON},
+	dequant.Q6_K:          {unpackQ6KNEON, 8, 210, fusedQ6KNEON},
+	dequant.Q8_0:          {unpackQ8NEON, 1, 34, fusedQ8NEON},
+	dequant.Q4_0:          {unpackQ40NEON, 1, 18, fusedQ40NEON},
+	dequant.IQ4NL:         {unpackIQ4NLNEON, 1, 18, fusedIQ4NLNEON},
+	dequant.IQ4XS:         {unpackIQ4XSNEON, 8, 136, fusedIQ4XSNEON},
+	dequant.MXFP4:         {unpackMXFP4NEON, 1, 17, fusedMXFP4NEON},
+	dequant.Affine(4, 64): {unpackAffine4NEON, 2, 36, fusedAffine4NEON},
 }
 
 func formNEON(f *blockFormat, m *dequant.Matrix) {
@@ -73,6 +76,20 @@ func unpackTileNEON(w *worker, m *matrix, row, rows, at, units int) {
 	stride := m.cols / (u.units * unit) * u.bytes
 	src := &m.stored.Data[row*stride+at/u.units*u.bytes]
 	u.f(first(t.codes), first(t.scales), first(t.mins), src, stride, units/u.units)
+}
+
+// fusedNEON multiplies 8 rows by one row of activations without a tile between, where the format has a kernel for it.
+func fusedNEON(w *worker, acc []float32, m *matrix, in *input, row int) bool {
+	u := m.blocks.tile
+	if u == nil || m.cols/unit%u.units != 0 {
+		return false
+	}
+	t, p := &w.tile, &in.panels[0]
+	t.shape(m.blocks, lanesNEON, 0)
+	blocks := m.cols / unit / u.units
+	u.fused(first(acc), first(t.scales), first(t.mins), &m.stored.Data[row*blocks*u.bytes], blocks*u.bytes, blocks,
+		first(p.codes), first(p.scales), first(p.sums))
+	return true
 }
 
 // unpackRowsNEON interleaves rows in natural order. Rows that are missing are zeros.

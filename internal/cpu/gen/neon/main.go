@@ -14,6 +14,7 @@ import (
 var stems = map[string]func(*file){
 	"attention": attentionKernels,
 	"dot":       dotKernels,
+	"fused":     fusedKernels,
 	"gdn":       gdnKernels,
 	"peak":      peakKernels,
 	"product":   productKernels,
