@@ -21,6 +21,9 @@ func kernelsNEON() *kernels {
 	k := &kernels{
 		level: NEON, lanes: lanesNEON, panels: []int{4, 2, 1}, form: formNEON,
 		quantize: quantizeFloatsNEON, unpack: unpackTileNEON, product: productNEON, fused: fusedNEON, readsFloats: true,
+		exact: func(acc []float32, t *tile, f *blockFormat, in *input, at int) {
+			exactsNEON.run(acc, lanesNEON, t, f, in, at)
+		},
 		dot: func(acc []float32, w *floatRows, x []float32, stride, rows int) {
 			dotFloats(&dotsNEON, acc, w, x, stride, rows)
 		},

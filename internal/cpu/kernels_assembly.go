@@ -178,3 +178,25 @@ func (p *panel) kernel() (rows, groups, minima int) {
 }
 
 func bytesOf(x []float32) *byte { return (*byte)(unsafe.Pointer(unsafe.SliceData(x))) }
+
+type exactAssembly func(acc *float32, codes *byte, scales, mins, x *float32, stride, units int, bias float32)
+
+// exacts are the kernels by the groups of a unit less one and minima, of one row of activations and of four, or nil.
+type exacts [2][2]struct{ one, four exactAssembly }
+
+func (k *exacts) run(acc []float32, lanes int, t *tile, f *blockFormat, in *input, at int) {
+	minima := 0
+	if f.minima {
+		minima = 1
+	}
+	e := &k[unit/f.group-1][minima]
+	for r := 0; r < in.rows; {
+		n, run := 1, e.one
+		if e.four != nil && in.rows-r >= 4 {
+			n, run = 4, e.four
+		}
+		run(first(acc[r*lanes:]), first(t.codes), first(t.scales), first(t.mins), first(in.x[r*in.stride+at*unit:]), 4*in.stride,
+			t.units, float32(f.bias))
+		r += n
+	}
+}

@@ -52,11 +52,6 @@ func productTiles(acc []float32, t *tile, panels []panel, at int) {
 		first(p.biases[at*(groups+1)*p.rows:]), t.units, len(panels), len(p.codes)/p.rows)
 }
 
-type exactAssembly func(acc *float32, codes *byte, scales, mins, x *float32, stride, units int, bias float32)
-
-// exacts are the kernels by the groups of a unit less one and minima, of one row of activations and of four, or nil.
-type exacts [2][2]struct{ one, four exactAssembly }
-
 var exacts512 = exacts{
 	{{exact512r1g32, exact512r4g32}, {exact512r1g32m, exact512r4g32m}},
 	{{exact512r1g16, exact512r4g16}, {exact512r1g16m, exact512r4g16m}},
@@ -65,23 +60,6 @@ var exacts512 = exacts{
 var exacts256 = exacts{
 	{{exact256r1g32, nil}, {exact256r1g32m, nil}},
 	{{exact256r1g16, nil}, {exact256r1g16m, nil}},
-}
-
-func (k *exacts) run(acc []float32, lanes int, t *tile, f *blockFormat, in *input, at int) {
-	minima := 0
-	if f.minima {
-		minima = 1
-	}
-	e := &k[unit/f.group-1][minima]
-	for r := 0; r < in.rows; {
-		n, run := 1, e.one
-		if e.four != nil && in.rows-r >= 4 {
-			n, run = 4, e.four
-		}
-		run(first(acc[r*lanes:]), first(t.codes), first(t.scales), first(t.mins), first(in.x[r*in.stride+at*unit:]), 4*in.stride,
-			t.units, float32(f.bias))
-		r += n
-	}
 }
 
 // quantizeFloats512 rounds a panel.

@@ -18,6 +18,11 @@ var productsNEON = [3][2][2]productNEONAssembly{
 	{{productNEONr4g32, productNEONr4g32m}, {productNEONr4g16, productNEONr4g16m}},
 }
 
+var exactsNEON = exacts{
+	{{exactNEONr1g32, exactNEONr4g32}, {exactNEONr1g32m, exactNEONr4g32m}},
+	{{exactNEONr1g16, exactNEONr4g16}, {exactNEONr1g16m, exactNEONr4g16m}},
+}
+
 func productNEON(acc []float32, t *tile, p *panel, at int) {
 	rows, groups, minima := p.kernel()
 	productsNEON[rows][groups][minima](first(acc), first(t.codes), first(t.scales), first(t.mins),

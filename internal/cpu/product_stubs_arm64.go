@@ -2,6 +2,46 @@
 
 package cpu
 
+// The product of a tile in groups of 32 and 1 rows of float32 activations. Its codes have no bias.
+//
+//go:noescape
+func exactNEONr1g32(acc *float32, codes *byte, scales, mins, x *float32, stride, units int, bias float32)
+
+// The product of a tile in groups of 32 and 4 rows of float32 activations. Its codes have no bias.
+//
+//go:noescape
+func exactNEONr4g32(acc *float32, codes *byte, scales, mins, x *float32, stride, units int, bias float32)
+
+// The product of a tile in groups of 32 and 1 rows of float32 activations. Its codes have no bias.
+//
+//go:noescape
+func exactNEONr1g32m(acc *float32, codes *byte, scales, mins, x *float32, stride, units int, bias float32)
+
+// The product of a tile in groups of 32 and 4 rows of float32 activations. Its codes have no bias.
+//
+//go:noescape
+func exactNEONr4g32m(acc *float32, codes *byte, scales, mins, x *float32, stride, units int, bias float32)
+
+// The product of a tile in groups of 16 and 1 rows of float32 activations. Its codes have no bias.
+//
+//go:noescape
+func exactNEONr1g16(acc *float32, codes *byte, scales, mins, x *float32, stride, units int, bias float32)
+
+// The product of a tile in groups of 16 and 4 rows of float32 activations. Its codes have no bias.
+//
+//go:noescape
+func exactNEONr4g16(acc *float32, codes *byte, scales, mins, x *float32, stride, units int, bias float32)
+
+// The product of a tile in groups of 16 and 1 rows of float32 activations. Its codes have no bias.
+//
+//go:noescape
+func exactNEONr1g16m(acc *float32, codes *byte, scales, mins, x *float32, stride, units int, bias float32)
+
+// The product of a tile in groups of 16 and 4 rows of float32 activations. Its codes have no bias.
+//
+//go:noescape
+func exactNEONr4g16m(acc *float32, codes *byte, scales, mins, x *float32, stride, units int, bias float32)
+
 // The product of 8 rows of weights in groups of 32 by 4 of activations.
 //
 //go:noescape

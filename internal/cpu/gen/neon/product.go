@@ -4,6 +4,12 @@ import "fmt"
 
 // productKernels multiply tiles of 8 rows of weights by panels of activations (product_generic.go).
 func productKernels(f *file) {
+	for _, group := range []int{32, 16} {
+		for _, minima := range []bool{false, true} {
+			exact(f, 1, group, minima)
+			exact(f, 4, group, minima)
+		}
+	}
 	for _, rows := range []int{4, 2, 1} {
 		for _, group := range []int{32, 16} {
 			for _, minima := range []bool{false, true} {
