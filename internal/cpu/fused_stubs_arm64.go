@@ -5,44 +5,44 @@ package cpu
 // The product of 8 rows of blocks of 34 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedQ8NEON(acc, scales, mins *float32, src *byte, stride, blocks int, x *int8, dx, sums *float32)
+func fusedQ8NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 144 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedQ4KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, x *int8, dx, sums *float32)
+func fusedQ4KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 176 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedQ5KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, x *int8, dx, sums *float32)
+func fusedQ5KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 210 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedQ6KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, x *int8, dx, sums *float32)
+func fusedQ6KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 18 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedQ40NEON(acc, scales, mins *float32, src *byte, stride, blocks int, x *int8, dx, sums *float32)
+func fusedQ40NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 18 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedIQ4NLNEON(acc, scales, mins *float32, src *byte, stride, blocks int, x *int8, dx, sums *float32)
+func fusedIQ4NLNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 136 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedIQ4XSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, x *int8, dx, sums *float32)
+func fusedIQ4XSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 17 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedMXFP4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, x *int8, dx, sums *float32)
+func fusedMXFP4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 36 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedAffine4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, x *int8, dx, sums *float32)
+func fusedAffine4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)

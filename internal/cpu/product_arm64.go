@@ -42,12 +42,12 @@ func quantizeFloatsNEON(p *panel, x []float32, stride int) {
 
 // A tileUnpacker unpacks blocks of 8 rows straight into a tile.
 type tileUnpacker struct {
-	f     func(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
+	f     func(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
 	units int // of a block
 	bytes int // of it
 
 	// fused multiplies by one row of activations what f would unpack, with the bits of the product of a tile.
-	fused func(acc, scales, mins *float32, src *byte, stride, blocks int, x *int8, dx, sums *float32)
+	fused func(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
 }
 
 // unpackersNEON are those of the formats that most files are in. Others are unpacked row by row and interleaved.
@@ -78,9 +78,21 @@ func unpackTileNEON(w *worker, m *matrix, row, rows, at, units int) {
 		unpackRowsNEON(w, m, row, rows, at, units)
 		return
 	}
-	stride := m.cols / (u.units * unit) * u.bytes
-	src := &m.stored.Data[row*stride+at/u.units*u.bytes]
-	u.f(first(t.codes), first(t.scales), first(t.mins), src, stride, units/u.units)
+	src, ahead, stride := u.place(m, row, at)
+	u.f(first(t.codes), first(t.scales), first(t.mins), src, stride, units/u.units, ahead)
+}
+
+// place is where unit at of 8 rows lies, and where the part of the next 8 rows does that is fetched beside it: those are
+// one after another in the file, and as many bytes are fetched ahead as are read.
+func (u *tileUnpacker) place(m *matrix, row, at int) (src, ahead *byte, stride int) {
+	stride = m.cols / (u.units * unit) * u.bytes
+	data, from := m.stored.Data, row*stride+at/u.units*u.bytes
+	src = &data[from]
+	ahead = src
+	if row+2*lanesNEON <= m.rows {
+		ahead = &data[(row+lanesNEON)*stride+at/u.units*u.bytes*lanesNEON]
+	}
+	return src, ahead, stride
 }
 
 // fusedNEON multiplies 8 rows by one row of activations without a tile between, where the format has a kernel for it.
@@ -91,8 +103,8 @@ func fusedNEON(w *worker, acc []float32, m *matrix, in *input, row int) bool {
 	}
 	t, p := &w.tile, &in.panels[0]
 	t.shape(m.blocks, lanesNEON, 0)
-	blocks := m.cols / unit / u.units
-	u.fused(first(acc), first(t.scales), first(t.mins), &m.stored.Data[row*blocks*u.bytes], blocks*u.bytes, blocks,
+	src, ahead, stride := u.place(m, row, 0)
+	u.fused(first(acc), first(t.scales), first(t.mins), src, stride, m.cols/unit/u.units, ahead,
 		first(p.codes), first(p.scales), first(p.sums))
 	return true
 }

@@ -48,9 +48,9 @@ block1:
 	BNE block1
 	RET
 
-// Unpacks blocks of 34 bytes, of 32 columns, of 8 rows.
-// func unpackQ8NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
-TEXT ·unpackQ8NEON(SB), NOSPLIT, $0-48
+// Unpacks blocks of 34 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
+// func unpackQ8NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+TEXT ·unpackQ8NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
 	MOVD mins+16(FP), R2
@@ -64,8 +64,15 @@ TEXT ·unpackQ8NEON(SB), NOSPLIT, $0-48
 	ADD R16, R12, R13
 	ADD R16, R13, R14
 	ADD R16, R14, R15
+	MOVD ahead+48(FP), R19
 
 block1:
+	PRFM 0(R19), PLDL1KEEP
+	PRFM 64(R19), PLDL1KEEP
+	PRFM 128(R19), PLDL1KEEP
+	PRFM 192(R19), PLDL1KEEP
+	PRFM 256(R19), PLDL1KEEP
+	ADD $272, R19
 	VLD1 (R8), V12.H[0]
 	VLD1 (R9), V12.H[1]
 	VLD1 (R10), V12.H[2]
@@ -156,9 +163,9 @@ block1:
 	BNE block1
 	RET
 
-// Unpacks blocks of 144 bytes, of 256 columns, of 8 rows.
-// func unpackQ4KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
-TEXT ·unpackQ4KNEON(SB), NOSPLIT, $0-48
+// Unpacks blocks of 144 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
+// func unpackQ4KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+TEXT ·unpackQ4KNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
 	MOVD mins+16(FP), R2
@@ -172,6 +179,7 @@ TEXT ·unpackQ4KNEON(SB), NOSPLIT, $0-48
 	ADD R16, R12, R13
 	ADD R16, R13, R14
 	ADD R16, R14, R15
+	MOVD ahead+48(FP), R19
 	VMOVI $15, V31.B16
 	VMOVI $63, V30.B16
 	VMOVI $48, V29.B16
@@ -179,6 +187,25 @@ TEXT ·unpackQ4KNEON(SB), NOSPLIT, $0-48
 	VDUP R25, V28.S4
 
 block1:
+	PRFM 0(R19), PLDL1KEEP
+	PRFM 64(R19), PLDL1KEEP
+	PRFM 128(R19), PLDL1KEEP
+	PRFM 192(R19), PLDL1KEEP
+	PRFM 256(R19), PLDL1KEEP
+	PRFM 320(R19), PLDL1KEEP
+	PRFM 384(R19), PLDL1KEEP
+	PRFM 448(R19), PLDL1KEEP
+	PRFM 512(R19), PLDL1KEEP
+	PRFM 576(R19), PLDL1KEEP
+	PRFM 640(R19), PLDL1KEEP
+	PRFM 704(R19), PLDL1KEEP
+	PRFM 768(R19), PLDL1KEEP
+	PRFM 832(R19), PLDL1KEEP
+	PRFM 896(R19), PLDL1KEEP
+	PRFM 960(R19), PLDL1KEEP
+	PRFM 1024(R19), PLDL1KEEP
+	PRFM 1088(R19), PLDL1KEEP
+	ADD $1152, R19
 	FMOVQ 0(R8), F4
 	FMOVQ 0(R9), F5
 	FMOVQ 0(R10), F6
@@ -838,9 +865,9 @@ block1:
 	BNE block1
 	RET
 
-// Unpacks blocks of 176 bytes, of 256 columns, of 8 rows.
-// func unpackQ5KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
-TEXT ·unpackQ5KNEON(SB), NOSPLIT, $0-48
+// Unpacks blocks of 176 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
+// func unpackQ5KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+TEXT ·unpackQ5KNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
 	MOVD mins+16(FP), R2
@@ -854,6 +881,7 @@ TEXT ·unpackQ5KNEON(SB), NOSPLIT, $0-48
 	ADD R16, R12, R13
 	ADD R16, R13, R14
 	ADD R16, R14, R15
+	MOVD ahead+48(FP), R19
 	VMOVI $15, V31.B16
 	VMOVI $63, V30.B16
 	VMOVI $48, V29.B16
@@ -862,6 +890,29 @@ TEXT ·unpackQ5KNEON(SB), NOSPLIT, $0-48
 	VMOVI $16, V27.B16
 
 block1:
+	PRFM 0(R19), PLDL1KEEP
+	PRFM 64(R19), PLDL1KEEP
+	PRFM 128(R19), PLDL1KEEP
+	PRFM 192(R19), PLDL1KEEP
+	PRFM 256(R19), PLDL1KEEP
+	PRFM 320(R19), PLDL1KEEP
+	PRFM 384(R19), PLDL1KEEP
+	PRFM 448(R19), PLDL1KEEP
+	PRFM 512(R19), PLDL1KEEP
+	PRFM 576(R19), PLDL1KEEP
+	PRFM 640(R19), PLDL1KEEP
+	PRFM 704(R19), PLDL1KEEP
+	PRFM 768(R19), PLDL1KEEP
+	PRFM 832(R19), PLDL1KEEP
+	PRFM 896(R19), PLDL1KEEP
+	PRFM 960(R19), PLDL1KEEP
+	PRFM 1024(R19), PLDL1KEEP
+	PRFM 1088(R19), PLDL1KEEP
+	PRFM 1152(R19), PLDL1KEEP
+	PRFM 1216(R19), PLDL1KEEP
+	PRFM 1280(R19), PLDL1KEEP
+	PRFM 1344(R19), PLDL1KEEP
+	ADD $1408, R19
 	FMOVQ 0(R8), F4
 	FMOVQ 0(R9), F5
 	FMOVQ 0(R10), F6
@@ -1953,9 +2004,9 @@ block1:
 	BNE block1
 	RET
 
-// Unpacks blocks of 210 bytes, of 256 columns, of 8 rows.
-// func unpackQ6KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
-TEXT ·unpackQ6KNEON(SB), NOSPLIT, $0-48
+// Unpacks blocks of 210 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
+// func unpackQ6KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+TEXT ·unpackQ6KNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
 	MOVD mins+16(FP), R2
@@ -1969,11 +2020,40 @@ TEXT ·unpackQ6KNEON(SB), NOSPLIT, $0-48
 	ADD R16, R12, R13
 	ADD R16, R13, R14
 	ADD R16, R14, R15
+	MOVD ahead+48(FP), R19
 	VMOVI $15, V31.B16
 	VMOVI $32, V30.B16
 	VMOVI $48, V29.B16
 
 block1:
+	PRFM 0(R19), PLDL1KEEP
+	PRFM 64(R19), PLDL1KEEP
+	PRFM 128(R19), PLDL1KEEP
+	PRFM 192(R19), PLDL1KEEP
+	PRFM 256(R19), PLDL1KEEP
+	PRFM 320(R19), PLDL1KEEP
+	PRFM 384(R19), PLDL1KEEP
+	PRFM 448(R19), PLDL1KEEP
+	PRFM 512(R19), PLDL1KEEP
+	PRFM 576(R19), PLDL1KEEP
+	PRFM 640(R19), PLDL1KEEP
+	PRFM 704(R19), PLDL1KEEP
+	PRFM 768(R19), PLDL1KEEP
+	PRFM 832(R19), PLDL1KEEP
+	PRFM 896(R19), PLDL1KEEP
+	PRFM 960(R19), PLDL1KEEP
+	PRFM 1024(R19), PLDL1KEEP
+	PRFM 1088(R19), PLDL1KEEP
+	PRFM 1152(R19), PLDL1KEEP
+	PRFM 1216(R19), PLDL1KEEP
+	PRFM 1280(R19), PLDL1KEEP
+	PRFM 1344(R19), PLDL1KEEP
+	PRFM 1408(R19), PLDL1KEEP
+	PRFM 1472(R19), PLDL1KEEP
+	PRFM 1536(R19), PLDL1KEEP
+	PRFM 1600(R19), PLDL1KEEP
+	PRFM 1664(R19), PLDL1KEEP
+	ADD $1680, R19
 	ADD $208, R8, R16
 	VLD1 (R16), V12.H[0]
 	ADD $208, R9, R16
@@ -3238,9 +3318,9 @@ block1:
 	BNE block1
 	RET
 
-// Unpacks blocks of 18 bytes, of 32 columns, of 8 rows.
-// func unpackQ40NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
-TEXT ·unpackQ40NEON(SB), NOSPLIT, $0-48
+// Unpacks blocks of 18 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
+// func unpackQ40NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+TEXT ·unpackQ40NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
 	MOVD mins+16(FP), R2
@@ -3254,10 +3334,15 @@ TEXT ·unpackQ40NEON(SB), NOSPLIT, $0-48
 	ADD R16, R12, R13
 	ADD R16, R13, R14
 	ADD R16, R14, R15
+	MOVD ahead+48(FP), R19
 	VMOVI $15, V31.B16
 	VMOVI $8, V30.B16
 
 block1:
+	PRFM 0(R19), PLDL1KEEP
+	PRFM 64(R19), PLDL1KEEP
+	PRFM 128(R19), PLDL1KEEP
+	ADD $144, R19
 	VLD1 (R8), V12.H[0]
 	VLD1 (R9), V12.H[1]
 	VLD1 (R10), V12.H[2]
@@ -3356,9 +3441,9 @@ block1:
 	BNE block1
 	RET
 
-// Unpacks blocks of 18 bytes, of 32 columns, of 8 rows.
-// func unpackIQ4NLNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
-TEXT ·unpackIQ4NLNEON(SB), NOSPLIT, $0-48
+// Unpacks blocks of 18 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
+// func unpackIQ4NLNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+TEXT ·unpackIQ4NLNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
 	MOVD mins+16(FP), R2
@@ -3372,6 +3457,7 @@ TEXT ·unpackIQ4NLNEON(SB), NOSPLIT, $0-48
 	ADD R16, R12, R13
 	ADD R16, R13, R14
 	ADD R16, R14, R15
+	MOVD ahead+48(FP), R19
 	VMOVI $15, V31.B16
 	MOVD $0xf6eaddcfbfad9881, R25
 	VMOV R25, V30.D[0]
@@ -3379,6 +3465,10 @@ TEXT ·unpackIQ4NLNEON(SB), NOSPLIT, $0-48
 	VMOV R25, V30.D[1]
 
 block1:
+	PRFM 0(R19), PLDL1KEEP
+	PRFM 64(R19), PLDL1KEEP
+	PRFM 128(R19), PLDL1KEEP
+	ADD $144, R19
 	VLD1 (R8), V12.H[0]
 	VLD1 (R9), V12.H[1]
 	VLD1 (R10), V12.H[2]
@@ -3477,9 +3567,9 @@ block1:
 	BNE block1
 	RET
 
-// Unpacks blocks of 136 bytes, of 256 columns, of 8 rows.
-// func unpackIQ4XSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
-TEXT ·unpackIQ4XSNEON(SB), NOSPLIT, $0-48
+// Unpacks blocks of 136 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
+// func unpackIQ4XSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+TEXT ·unpackIQ4XSNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
 	MOVD mins+16(FP), R2
@@ -3493,6 +3583,7 @@ TEXT ·unpackIQ4XSNEON(SB), NOSPLIT, $0-48
 	ADD R16, R12, R13
 	ADD R16, R13, R14
 	ADD R16, R14, R15
+	MOVD ahead+48(FP), R19
 	VMOVI $15, V31.B16
 	MOVD $0xf6eaddcfbfad9881, R25
 	VMOV R25, V30.D[0]
@@ -3506,6 +3597,24 @@ TEXT ·unpackIQ4XSNEON(SB), NOSPLIT, $0-48
 	VDUP R25, V27.S4
 
 block1:
+	PRFM 0(R19), PLDL1KEEP
+	PRFM 64(R19), PLDL1KEEP
+	PRFM 128(R19), PLDL1KEEP
+	PRFM 192(R19), PLDL1KEEP
+	PRFM 256(R19), PLDL1KEEP
+	PRFM 320(R19), PLDL1KEEP
+	PRFM 384(R19), PLDL1KEEP
+	PRFM 448(R19), PLDL1KEEP
+	PRFM 512(R19), PLDL1KEEP
+	PRFM 576(R19), PLDL1KEEP
+	PRFM 640(R19), PLDL1KEEP
+	PRFM 704(R19), PLDL1KEEP
+	PRFM 768(R19), PLDL1KEEP
+	PRFM 832(R19), PLDL1KEEP
+	PRFM 896(R19), PLDL1KEEP
+	PRFM 960(R19), PLDL1KEEP
+	PRFM 1024(R19), PLDL1KEEP
+	ADD $1088, R19
 	FMOVQ 0(R8), F4
 	FMOVQ 0(R9), F5
 	FMOVQ 0(R10), F6
@@ -4270,9 +4379,9 @@ block1:
 	BNE block1
 	RET
 
-// Unpacks blocks of 17 bytes, of 32 columns, of 8 rows.
-// func unpackMXFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
-TEXT ·unpackMXFP4NEON(SB), NOSPLIT, $0-48
+// Unpacks blocks of 17 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
+// func unpackMXFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+TEXT ·unpackMXFP4NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
 	MOVD mins+16(FP), R2
@@ -4286,6 +4395,7 @@ TEXT ·unpackMXFP4NEON(SB), NOSPLIT, $0-48
 	ADD R16, R12, R13
 	ADD R16, R13, R14
 	ADD R16, R14, R15
+	MOVD ahead+48(FP), R19
 	VMOVI $15, V31.B16
 	MOVD $0x0c08060403020100, R25
 	VMOV R25, V30.D[0]
@@ -4294,6 +4404,10 @@ TEXT ·unpackMXFP4NEON(SB), NOSPLIT, $0-48
 	MOVW $0x00200000, R22
 
 block1:
+	PRFM 0(R19), PLDL1KEEP
+	PRFM 64(R19), PLDL1KEEP
+	PRFM 128(R19), PLDL1KEEP
+	ADD $136, R19
 	MOVBU (R8), R23
 	SUB $1, R23, R24
 	LSLW $23, R24, R24
@@ -4438,9 +4552,9 @@ block1:
 	BNE block1
 	RET
 
-// Unpacks blocks of 36 bytes, of 64 columns, of 8 rows.
-// func unpackAffine4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
-TEXT ·unpackAffine4NEON(SB), NOSPLIT, $0-48
+// Unpacks blocks of 36 bytes, of 64 columns, of 8 rows, and fetches as many bytes from ahead on.
+// func unpackAffine4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+TEXT ·unpackAffine4NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
 	MOVD mins+16(FP), R2
@@ -4454,11 +4568,18 @@ TEXT ·unpackAffine4NEON(SB), NOSPLIT, $0-48
 	ADD R16, R12, R13
 	ADD R16, R13, R14
 	ADD R16, R14, R15
+	MOVD ahead+48(FP), R19
 	VMOVI $15, V31.B16
 	MOVW $0xffff0000, R25
 	VDUP R25, V30.S4
 
 block1:
+	PRFM 0(R19), PLDL1KEEP
+	PRFM 64(R19), PLDL1KEEP
+	PRFM 128(R19), PLDL1KEEP
+	PRFM 192(R19), PLDL1KEEP
+	PRFM 256(R19), PLDL1KEEP
+	ADD $288, R19
 	VLD1 (R8), V13.S[0]
 	VLD1 (R9), V13.S[1]
 	VLD1 (R10), V13.S[2]

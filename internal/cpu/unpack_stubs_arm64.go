@@ -7,47 +7,47 @@ package cpu
 //go:noescape
 func interleaveNEON(dst, src *byte, stride, columns int)
 
-// Unpacks blocks of 34 bytes, of 32 columns, of 8 rows.
+// Unpacks blocks of 34 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackQ8NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
+func unpackQ8NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
 
-// Unpacks blocks of 144 bytes, of 256 columns, of 8 rows.
+// Unpacks blocks of 144 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackQ4KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
+func unpackQ4KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
 
-// Unpacks blocks of 176 bytes, of 256 columns, of 8 rows.
+// Unpacks blocks of 176 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackQ5KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
+func unpackQ5KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
 
-// Unpacks blocks of 210 bytes, of 256 columns, of 8 rows.
+// Unpacks blocks of 210 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackQ6KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
+func unpackQ6KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
 
-// Unpacks blocks of 18 bytes, of 32 columns, of 8 rows.
+// Unpacks blocks of 18 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackQ40NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
+func unpackQ40NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
 
-// Unpacks blocks of 18 bytes, of 32 columns, of 8 rows.
+// Unpacks blocks of 18 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackIQ4NLNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
+func unpackIQ4NLNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
 
-// Unpacks blocks of 136 bytes, of 256 columns, of 8 rows.
+// Unpacks blocks of 136 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackIQ4XSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
+func unpackIQ4XSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
 
-// Unpacks blocks of 17 bytes, of 32 columns, of 8 rows.
+// Unpacks blocks of 17 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackMXFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
+func unpackMXFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
 
-// Unpacks blocks of 36 bytes, of 64 columns, of 8 rows.
+// Unpacks blocks of 36 bytes, of 64 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackAffine4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int)
+func unpackAffine4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)

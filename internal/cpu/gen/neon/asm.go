@@ -170,7 +170,6 @@ func (k *kernel) lane(v vec, lane int, base, step gp) {
 
 // Of Go's assembler: operations on whole vectors.
 
-func (k *kernel) zero(v vec)                 { k.p("VEOR V%d.B16, V%d.B16, V%d.B16", v, v, v) }
 func (k *kernel) move(to, v vec)             { k.p("VMOV V%d.B16, V%d.B16", v, to) }
 func (k *kernel) and(to, a, b vec)           { k.p("VAND V%d.B16, V%d.B16, V%d.B16", b, a, to) }
 func (k *kernel) or(to, a, b vec)            { k.p("VORR V%d.B16, V%d.B16, V%d.B16", b, a, to) }
@@ -279,6 +278,9 @@ func (k *kernel) narrow(d, n vec) { k.word(three(0x0e612800, d, n, 0), "XTN V%d.
 func (k *kernel) narrowUpper(d, n vec) {
 	k.word(three(0x0f108400, d, n, 0), "SHRN V%d.4H, V%d.4S, #16", d, n)
 }
+
+// zero needs no unit of the core and waits for nothing, as an exclusive or of a register with itself would.
+func (k *kernel) zero(v vec) { k.word(three(0x6f00e400, v, 0, 0), "MOVI V%d.2D, #0", v) }
 
 // signedRight shifts signed dwords.
 func (k *kernel) signedRight(d, n vec, by int) {

@@ -59,6 +59,8 @@ func TestEncodings(t *testing.T) {
 		two(1, 18)
 		two(30, 13)
 	}
+	k.zero(1)
+	k.zero(30)
 	k.signedRight(1, 18, 24)
 	k.signedRight(30, 13, 1)
 	var got []string
@@ -131,6 +133,8 @@ const llvm = `
 0x0e6129be XTN V30.4H, V13.4S
 0x0f108641 SHRN V1.4H, V18.4S, #16
 0x0f1085be SHRN V30.4H, V13.4S, #16
+0x6f00e401 MOVI V1.2D, #0
+0x6f00e41e MOVI V30.2D, #0
 0x4f280641 SSHR V1.4S, V18.4S, #24
 0x4f3f05be SSHR V30.4S, V13.4S, #1
 `

@@ -59,7 +59,7 @@ type unpacker struct {
 const (
 	codesTo, scalesTo, minsTo = gp(0), gp(1), gp(2)
 
-	spare = gp(16)
+	spare, ahead = gp(16), gp(19)
 
 	nibble  = vec(31) // 0x0f in every byte
 	spoiled = vec(14) // and the next
@@ -67,15 +67,17 @@ const (
 
 // unpack writes the kernel that fills a tile.
 func (b *format) unpack(f *file) {
-	k := f.kernel("unpack"+b.name+"NEON", "(codes *byte, scales, mins *float32, src *byte, stride, blocks int)",
-		fmt.Sprintf("Unpacks blocks of %d bytes, of %d columns, of 8 rows.", b.bytes, b.units*unitColumns))
+	k := f.kernel("unpack"+b.name+"NEON", "(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)",
+		fmt.Sprintf("Unpacks blocks of %d bytes, of %d columns, of 8 rows, and fetches as many bytes from ahead on.", b.bytes, b.units*unitColumns))
 	k.arg("codes", codesTo)
 	k.arg("scales", scalesTo)
 	k.arg("mins", minsTo)
 	k.arg("blocks", 5)
 	k.eightRows("src", "stride")
+	k.arg("ahead", ahead)
 	b.constants(k)
 	loop := k.label()
+	b.fetch(k)
 	for half := range 2 {
 		u := k.fourRows(half)
 		b.scales(u)
@@ -109,6 +111,14 @@ func (k *kernel) fourRows(half int) *unpacker {
 		u.rows[i] = firstRow + gp(4*half+i)
 	}
 	return u
+}
+
+// fetch asks for as many bytes as a block of all rows has.
+func (b *format) fetch(k *kernel) {
+	for at := 0; at < 8*b.bytes; at += 64 {
+		k.p("PRFM %d(R%d), PLDL1KEEP", at, ahead)
+	}
+	k.add(8*b.bytes, ahead)
 }
 
 func (b *format) nextBlock(k *kernel) {
