@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"splash/internal/scan"
 	"splash/oracle"
 )
 
@@ -31,7 +32,7 @@ func (p *sampler) verify(s *Stream, logits []float32, j int, last bool) (token i
 			return 0, false, err
 		}
 	}
-	best := oracle.Argmax(logits)
+	best := scan.Argmax(logits)
 	if top := float64(logits[best]); math.IsNaN(top) || math.IsInf(top, 0) {
 		return 0, false, ErrNotFinite
 	}
@@ -127,17 +128,19 @@ func likelier(a, b oracle.Weighted) int {
 
 // largest keeps the k likeliest tokens of at least floor, in order: a heap whose root is the unlikeliest one kept.
 func (p *sampler) largest(logits []float32, k int, floor float64) {
-	for t, x := range logits {
-		w := oracle.Weighted{Token: int32(t), Weight: float64(x)}
-		if !(w.Weight >= floor) || math.IsInf(w.Weight, -1) {
-			continue
-		}
-		if len(p.kept) < k {
-			p.kept = append(p.kept, w)
+	t := 0
+	for ; t < len(logits) && len(p.kept) < k; t++ {
+		if x := float64(logits[t]); x >= floor && !math.IsInf(x, -1) {
+			p.kept = append(p.kept, oracle.Weighted{Token: int32(t), Weight: x})
 			p.up(len(p.kept) - 1)
-		} else if likelier(w, p.kept[0]) < 0 {
-			p.kept[0] = w
+		}
+	}
+	// Of equal ones the first are kept, so only a larger one takes the root's place.
+	for t < len(logits) {
+		if t = scan.Next(logits, t, float32(p.kept[0].Weight)); t < len(logits) {
+			p.kept[0] = oracle.Weighted{Token: int32(t), Weight: float64(logits[t])}
 			p.down(0)
+			t++
 		}
 	}
 	slices.SortFunc(p.kept, likelier)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"splash/internal/scan"
 	"splash/oracle"
 )
 
@@ -70,8 +71,14 @@ func (c *selector) walk(l *DraftLane, rows draftRows, first int) {
 // top is oracle.TopCandidates on F32 logits.
 func (c *selector) top(logits []float32) {
 	n, least := 0, float32(math.Inf(-1))
-	for t, x := range logits {
-		if n == c.k && !(x > least) || x != x {
+	for t := 0; t < len(logits); t++ {
+		if n == c.k {
+			if t = scan.Next(logits, t, least); t == len(logits) {
+				break
+			}
+		}
+		x := logits[t]
+		if x != x {
 			continue
 		}
 		v, at := float64(x), n

@@ -1,0 +1,5 @@
+//go:build !amd64
+
+package scan
+
+var notAbove kernel

@@ -1,0 +1,5 @@
+//go:build !amd64
+
+package scan
+
+func kernels() map[string]kernel { return map[string]kernel{"plain": nil} }
