@@ -46,3 +46,43 @@ func fusedMXFP4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, a
 //
 //go:noescape
 func fusedAffine4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 20 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedQ41NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 22 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedQ50NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 24 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedQ51NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 84 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedQ2KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 110 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedQ3KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 36 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedNVFP4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 66 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedIQ2XXSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 98 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedIQ3XXSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)

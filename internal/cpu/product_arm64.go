@@ -61,7 +61,24 @@ var unpackersNEON = map[dequant.Type]*tileUnpacker{
 	dequant.IQ4XS:         {unpackIQ4XSNEON, 8, 136, fusedIQ4XSNEON},
 	dequant.MXFP4:         {unpackMXFP4NEON, 1, 17, fusedMXFP4NEON},
 	dequant.Affine(4, 64): {unpackAffine4NEON, 2, 36, fusedAffine4NEON},
+	dequant.Q4_1:          {unpackQ41NEON, 1, 20, fusedQ41NEON},
+	dequant.Q5_0:          {unpackQ50NEON, 1, 22, fusedQ50NEON},
+	dequant.Q5_1:          {unpackQ51NEON, 1, 24, fusedQ51NEON},
+	dequant.Q2_K:          {unpackQ2KNEON, 8, 84, fusedQ2KNEON},
+	dequant.Q3_K:          {unpackQ3KNEON, 8, 110, fusedQ3KNEON},
+	dequant.NVFP4:         {unpackNVFP4NEON, 2, 36, fusedNVFP4NEON},
+	dequant.IQ2XXS:        {unpackIQ2XXSNEON, 8, 66, fusedIQ2XXSNEON},
+	dequant.IQ3XXS:        {unpackIQ3XXSNEON, 8, 98, fusedIQ3XXSNEON},
 }
+
+// signMasks are the masks of eight bytes of 7-bit indices of signs, for the kernels of the i-quants.
+var signMasks = func() *[128]uint64 {
+	var m [128]uint64
+	for i := range m {
+		m[i] = spread[evenSigns(uint32(i))]
+	}
+	return &m
+}()
 
 func formNEON(f *blockFormat, m *dequant.Matrix) {
 	if m.Scales == nil {
@@ -78,8 +95,18 @@ func unpackTileNEON(w *worker, m *matrix, row, rows, at, units int) {
 		unpackRowsNEON(w, m, row, rows, at, units)
 		return
 	}
+	t.globals(m, row)
 	src, ahead, stride := u.place(m, row, at)
 	u.f(first(t.codes), first(t.scales), first(t.mins), src, stride, units/u.units, ahead)
+}
+
+// globals puts the scales of rows where the kernel of a format that has such finds them.
+func (t *tile) globals(m *matrix, row int) {
+	if m.stored.Format.Type == dequant.NVFP4 {
+		for i := range lanesNEON {
+			t.mins[i] = globalOf(&m.stored, row+i)
+		}
+	}
 }
 
 // place is where unit at of 8 rows lies, and where the part of the next 8 rows does that is fetched beside it: those are
@@ -103,6 +130,7 @@ func fusedNEON(w *worker, acc []float32, m *matrix, in *input, row int) bool {
 	}
 	t, p := &w.tile, &in.panels[0]
 	t.shape(m.blocks, lanesNEON, 0)
+	t.globals(m, row)
 	src, ahead, stride := u.place(m, row, 0)
 	u.fused(first(acc), first(t.scales), first(t.mins), src, stride, m.cols/unit/u.units, ahead,
 		first(p.codes), first(p.scales), first(p.sums))

@@ -51,3 +51,43 @@ func unpackMXFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, bloc
 //
 //go:noescape
 func unpackAffine4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 20 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackQ41NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 22 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackQ50NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 24 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackQ51NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 84 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackQ2KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 110 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackQ3KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 36 bytes, of 64 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackNVFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 66 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackIQ2XXSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 98 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackIQ3XXSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)

@@ -279,6 +279,11 @@ func (k *kernel) narrowUpper(d, n vec) {
 	k.word(three(0x0f108400, d, n, 0), "SHRN V%d.4H, V%d.4S, #16", d, n)
 }
 
+// without clears the bits of n that m has.
+func (k *kernel) without(d, n, m vec) {
+	k.word(three(0x4e601c00, d, n, m), "BIC V%d.16B, V%d.16B, V%d.16B", d, n, m)
+}
+
 // zero needs no unit of the core and waits for nothing, as an exclusive or of a register with itself would.
 func (k *kernel) zero(v vec) { k.word(three(0x6f00e400, v, 0, 0), "MOVI V%d.2D, #0", v) }
 

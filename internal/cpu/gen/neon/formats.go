@@ -6,7 +6,8 @@ import "splash/dequant"
 func formats() []*format {
 	return []*format{
 		formatQ8(), formatQ4K(), formatQ5K(), formatQ6K(), formatQ40(), formatIQ4NL(), formatIQ4XS(), formatMXFP4(),
-		formatAffine4(),
+		formatAffine4(), formatQ41(), formatQ5("Q50", 22, false), formatQ5("Q51", 24, true), formatQ2K(), formatQ3K(), formatNVFP4(),
+		formatIQ2XXS(), formatIQ3XXS(),
 	}
 }
 
@@ -246,14 +247,11 @@ const book = vec(30)
 // codebook loads the values of a format's codes. It changes R25.
 func (k *kernel) codebook(t dequant.Type) {
 	values := dequant.Codebook(t)
-	for half := range 2 {
-		var bits uint64
-		for i, v := range values[8*half : 8*half+8] {
-			bits |= uint64(uint8(v)) << (8 * i)
-		}
-		k.p("MOVD $0x%016x, R25", bits)
-		k.p("VMOV R25, V%d.D[%d]", book, half)
+	var halves [2]uint64
+	for i, v := range values {
+		halves[i/8] |= uint64(uint8(v)) << (i % 8 * 8)
 	}
+	k.eights(halves[0], halves[1], book)
 }
 
 func fromBook(k *kernel, v vec) { k.look(v, book, v) }

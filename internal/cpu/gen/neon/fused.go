@@ -66,10 +66,12 @@ func (b *format) fused(f *file) {
 				}
 			}
 			k.mulAddLane(to, v, factor, 0)
-			if b.minima {
-				k.load(minsTo, 32*unit+16*half, v)
-				k.loadS(sums, 4*unit, factor)
-				k.mulSubLane(to, v, factor, 0)
+			for g := range groups {
+				if at := unit*groups + g; b.minima {
+					k.load(minsTo, 32*at+16*half, v)
+					k.loadS(sums, 4*at, factor)
+					k.mulSubLane(to, v, factor, 0)
+				}
 			}
 		}
 	}
@@ -77,7 +79,7 @@ func (b *format) fused(f *file) {
 	k.add(unitColumns*b.units, x)
 	k.add(4*b.units, dx)
 	if b.minima {
-		k.add(4*b.units, sums)
+		k.add(4*b.groups, sums)
 	}
 	k.again(blocks, 1, loop)
 	k.store(total, acc, 0)

@@ -1,0 +1,309 @@
+package main
+
+import "splash/dequant"
+
+// rowByRow has the codes of a block from those of its rows.
+func (b *format) rowByRow() {
+	b.columns = func(u *unpacker) {
+		for i := range 2 * b.units {
+			for r := range vec(4) {
+				b.codes(u.kernel, 4+r, u.rows[r], i/2, i%2)
+			}
+			u.transpose([4]vec{0, 1, 2, 3}, [4]vec{4, 5, 6, 7}, 8)
+			for c := range 4 {
+				u.codes(vec(c), 16*i+4*c)
+			}
+		}
+	}
+}
+
+// oneMinimum unpacks a scale, and a minimum less than nothing.
+func oneMinimum(u *unpacker) {
+	u.halves(0, 12)
+	u.scale(12, 0)
+	u.halves(2, 12)
+	u.fneg(12, 12)
+	u.minimum(12, 0)
+}
+
+func formatQ41() *format {
+	b := smallBlocks("Q41", 20, oneMinimum, func(*kernel) {}, func(*kernel, vec) {})
+	b.minima = true
+	return b
+}
+
+// formatQ5 is Q5_0 or, with minima, Q5_1: the fifth bits of 32 codes lie before the others.
+func formatQ5(name string, bytes int, minima bool) *format {
+	const which, bits, bit = vec(28), vec(29), vec(30)
+	b := &format{
+		name: name, bytes: bytes, units: 1, groups: 1, minima: minima,
+		constants: func(k *kernel) {
+			nibbles(k)
+			k.bytes(16, bit)
+			k.eights(0x0000000000000000, 0x0101010101010101, which)
+			k.eights(0x8040201008040201, 0x8040201008040201, bits)
+		},
+		scales: oneScale,
+		codes: func(k *kernel, to vec, row gp, _, part int) {
+			k.addTo(bytes-20+2*part, row, spare)
+			k.p("VLD1R (R%d), [V%d.H8]", spare, spoiled)
+			k.look(spoiled, spoiled, which)
+			k.p("VCMTST V%d.B16, V%d.B16, V%d.B16", bits, spoiled, spoiled)
+			k.and(spoiled, spoiled, bit)
+			k.part(to, row, bytes-16, part == 1)
+			k.or(to, to, spoiled)
+			if !minima {
+				k.subBytes(to, to, bit)
+			}
+		},
+	}
+	if minima {
+		b.scales = oneMinimum
+	}
+	b.rowByRow()
+	return b
+}
+
+// eights sets the lower and the upper eight bytes of v. It changes R25.
+func (k *kernel) eights(low, high uint64, v vec) {
+	for half, bits := range []uint64{low, high} {
+		k.p("MOVD $0x%016x, R25", bits)
+		k.p("VMOV R25, V%d.D[%d]", v, half)
+	}
+}
+
+func formatQ2K() *format {
+	const d, dmin, two, four, t = vec(12), vec(13), vec(30), vec(29), vec(20)
+	b := &format{
+		name: "Q2K", bytes: 84, units: 8, groups: 16, minima: true,
+		constants: func(k *kernel) {
+			k.bytes(3, two)
+			k.constant(15, four)
+		},
+		scales: func(u *unpacker) {
+			u.halves(80, d)
+			u.halves(82, dmin)
+			u.columns(0, 0)
+			for g := range 16 {
+				for i, factor := range []vec{d, dmin} {
+					u.dwordsRightOrNone(t, vec(g/4), 8*(g%4)+4*i)
+					u.and(t, t, four)
+					u.toFloats(t, t)
+					u.fmul(t, t, factor)
+					if i == 0 {
+						u.scale(t, g)
+					} else {
+						u.minimum(t, g)
+					}
+				}
+			}
+		},
+		codes: func(k *kernel, to vec, row gp, unit, part int) {
+			k.load(row, 16+32*(unit/4)+16*part, to)
+			k.twoBits(to, unit%4, two)
+		},
+	}
+	b.rowByRow()
+	return b
+}
+
+// twoBits has code i of each byte of v.
+func (k *kernel) twoBits(v vec, i int, mask vec) {
+	if i > 0 {
+		k.bytesRight(v, v, 2*i)
+	}
+	if i < 3 {
+		k.and(v, v, mask)
+	}
+}
+
+func (k *kernel) dwordsRightOrNone(to, v vec, n int) {
+	if n == 0 {
+		k.move(to, v)
+	} else {
+		k.dwordsRight(to, v, n)
+	}
+}
+
+func formatQ3K() *format {
+	const d, two, third, four, twoOfDword, middle, s, t = vec(12), vec(30), vec(29), vec(28), vec(27), vec(26), vec(19), vec(20)
+	b := &format{
+		name: "Q3K", bytes: 110, units: 8, groups: 16,
+		constants: func(k *kernel) {
+			k.bytes(3, two)
+			k.bytes(4, third)
+			k.constant(15, four)
+			k.constant(3, twoOfDword)
+			k.constant(0xffffffe0, middle) // -32
+		},
+		scales: func(u *unpacker) {
+			u.halves(108, d)
+			u.columns(92, 0) // four bytes before the scales
+			for g := range 16 {
+				u.dwordsRightOrNone(s, 1+vec(g%8/4), 8*(g%4)+4*(g/8))
+				u.and(s, s, four)
+				u.dwordsRightOrNone(t, 3, 8*(g%4)+2*(g/4))
+				u.and(t, t, twoOfDword)
+				u.dwordsLeft(t, t, 4)
+				u.or(s, s, t)
+				u.addInts(s, s, middle)
+				u.toFloats(s, s)
+				u.fmul(s, s, d)
+				u.scale(s, g)
+			}
+		},
+		codes: func(k *kernel, to vec, row gp, unit, part int) {
+			k.load(row, 32+32*(unit/4)+16*part, to)
+			k.twoBits(to, unit%4, two)
+			k.load(row, 16*part, spoiled)
+			k.moved(spoiled, spoiled, 2-unit)
+			k.and(spoiled, spoiled, third)
+			k.or(to, to, spoiled)
+			k.subBytes(to, to, third)
+		},
+	}
+	b.rowByRow()
+	return b
+}
+
+// formatNVFP4 has a UE4M3 scale for 16 codes, which are twice the values, and a scale of each row, found where minima
+// would be written.
+func formatNVFP4() *format {
+	const packed, row, t, none = vec(12), vec(13), vec(16), vec(17)
+	const low, no, power, half = vec(29), vec(28), vec(27), vec(26)
+	b := &format{
+		name: "NVFP4", bytes: 36, units: 2, groups: 4,
+		constants: func(k *kernel) {
+			nibbles(k)
+			k.codebook(dequant.NVFP4)
+			k.constant(0xff, low)
+			k.constant(0x7f, no)
+			k.constant(0x7b800000, power) // 2^120
+			k.constant(0x3f000000, half)
+		},
+		scales: func(u *unpacker) {
+			u.load(minsTo, 16*u.half, row)
+			for i, r := range u.rows {
+				u.p("VLD1 (R%d), V%d.S[%d]", r, packed, i)
+			}
+			for g := range 4 {
+				u.byteOf(t, packed, g, low)
+				u.p("VCMEQ V%d.S4, V%d.S4, V%d.S4", no, t, none) // reads 0
+				u.and(t, t, no)
+				u.dwordsLeft(t, t, 20)
+				u.fmul(t, t, power)
+				u.without(t, t, none)
+				u.fmul(t, t, row)
+				u.fmul(t, t, half)
+				u.scale(t, g)
+			}
+		},
+		codes: func(k *kernel, to vec, row gp, unit, part int) {
+			k.loadD(row, 4+16*unit+8*part, to)
+			k.bytesRight(spoiled, to, 4)
+			k.and(to, to, nibble)
+			k.p("VZIP1 V%d.D2, V%d.D2, V%d.D2", spoiled, to, to)
+			fromBook(k, to)
+		},
+	}
+	b.rowByRow()
+	return b
+}
+
+// The registers of grids and of what is looked up in them.
+const (
+	gridAt, signsAt = gp(22), gp(23)
+	one, other      = gp(20), gp(21)
+)
+
+// grid is a format of entries of a grid and indices of signs, seven bits an index: a unit's four, and a scale above them.
+// disps are where a unit's entries and its signs are, and how far those of the next unit are; factor is what scales are
+// multiplied by.
+type grid struct {
+	name          string
+	bytes         int
+	signs, stride int
+	factor        uint32
+	entries       func(k *kernel, to vec, row gp, unit, part int)
+}
+
+func (g *grid) format() *format {
+	const d, t, half, factor = vec(12), vec(16), vec(30), vec(29)
+	b := &format{
+		name: g.name, bytes: g.bytes, units: 8, groups: 8,
+		constants: func(k *kernel) {
+			k.p("MOVD ·grid%s(SB), R%d", g.name, gridAt)
+			k.p("MOVD ·signMasks(SB), R%d", signsAt)
+			k.constant(0x3f000000, half)
+			k.constant(g.factor, factor)
+		},
+		scales: func(u *unpacker) {
+			u.halves(0, d)
+			for i := range 8 {
+				disp := g.signs + g.stride*i
+				c := (disp - 2) % 16 / 4
+				if i == 0 || c < g.stride/4 {
+					u.columns(disp-4*c, 0)
+				}
+				u.dwordsRight(t, vec(c), 28)
+				u.toFloats(t, t)
+				u.fadd(t, t, half)
+				u.fmul(t, t, d)
+				u.fmul(t, t, factor)
+				u.scale(t, i)
+			}
+		},
+		codes: func(k *kernel, to vec, row gp, unit, part int) {
+			g.entries(k, to, row, unit, part)
+			k.p("MOVWU %d(R%d), R%d", g.signs+g.stride*unit, row, other)
+			k.p("UBFX $%d, R%d, $7, R%d", 14*part, other, one)
+			k.p("UBFX $%d, R%d, $7, R%d", 14*part+7, other, other)
+			k.entry(spoiled, signsAt, one, 0)
+			k.entry(spoiled, signsAt, other, 1)
+			k.p("VEOR V%d.B16, V%d.B16, V%d.B16", spoiled, to, to)
+			k.subBytes(to, to, spoiled)
+		},
+	}
+	b.rowByRow()
+	return b
+}
+
+// entry loads the eight bytes that i counts of a table to a half of v: the lower first. It changes i.
+func (k *kernel) entry(v vec, table, i gp, half int) {
+	if half == 0 {
+		k.p("FMOVD (R%d)(R%d<<3), F%d", table, i, v)
+		return
+	}
+	k.p("ADD R%d<<3, R%d, R%d", i, table, i)
+	k.p("VLD1 (R%d), V%d.D[1]", i, v)
+}
+
+func formatIQ2XXS() *format {
+	g := &grid{name: "IQ2XXS", bytes: 66, signs: 6, stride: 8, factor: 0x3e800000}
+	g.entries = func(k *kernel, to vec, row gp, unit, part int) {
+		k.p("MOVHU %d(R%d), R%d", 2+8*unit+2*part, row, other)
+		k.p("AND $255, R%d, R%d", other, one)
+		k.p("LSR $8, R%d, R%d", other, other)
+		k.entry(to, gridAt, one, 0)
+		k.entry(to, gridAt, other, 1)
+	}
+	return g.format()
+}
+
+// formatIQ3XXS has entries of four bytes, which lie as far apart as those of eight.
+func formatIQ3XXS() *format {
+	g := &grid{name: "IQ3XXS", bytes: 98, signs: 66, stride: 4, factor: 0x3f000000}
+	g.entries = func(k *kernel, to vec, row gp, unit, part int) {
+		k.p("MOVWU %d(R%d), R%d", 2+8*unit+4*part, row, other)
+		for i := range 4 {
+			k.p("UBFX $%d, R%d, $8, R%d", 8*i, other, one)
+			k.p("ADD R%d<<3, R%d, R%d", one, gridAt, one)
+			if i == 0 {
+				k.loadS(one, 0, to)
+			} else {
+				k.p("VLD1 (R%d), V%d.S[%d]", one, to, i)
+			}
+		}
+	}
+	return g.format()
+}
