@@ -9,4 +9,6 @@ func mutant() *operatorBackend { return nil }
 
 func metalModels() []modelBackend { return nil }
 
+func servedModels() []keptForm { return nil }
+
 func unusedKernels() (unused []string, all int, err error) { return nil, 0, nil }

@@ -84,6 +84,26 @@ func metalModels() []modelBackend {
 	return []modelBackend{{"metal " + metal.Devices()[0], open, draft}}
 }
 
+// servedModels is the metal backend as it serves: with keys and values in BF16, and in codes of 8 bits.
+func servedModels() (all []keptForm) {
+	if metal.Usable() != nil {
+		return nil
+	}
+	for _, f := range []keptForm{{name: "bf16", self: bf16Roundoff}, {name: "int8", self: bf16Roundoff, head: codeRoundoff}} {
+		f.open = func(t testing.TB, p *planner.Plan, maxRows int) model.Backend {
+			b, err := openMetal(p, metal.Options{MaxRows: maxRows, Int8KV: f.head > 0})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { b.Close() })
+			return b
+		}
+		f.name = "metal " + metal.Devices()[0] + " " + f.name
+		all = append(all, f)
+	}
+	return all
+}
+
 func openMetal(p *planner.Plan, o metal.Options) (*metal.Backend, error) {
 	d, err := metalDevice()
 	if err != nil {

@@ -23,7 +23,11 @@ func (b *Backend) Attention(dst, q, k, v model.Buffer, a *model.Attention) {
 		key := b.row(k, i)
 		b.prepare(key, a.KNorm, a.Rotate, s.HeadDim, r.pos, eps)
 		kv := r.lane.states[a.KV].(*kvState)
-		kv.Append(key, b.row(v, i))
+		value := b.row(v, i)
+		if b.Keep != nil {
+			b.Keep(key, value, s.HeadDim)
+		}
+		kv.Append(key, value)
 		kv.positions = append(kv.positions, r.pos)
 		if a.Index != nil {
 			store := r.lane.states[a.Index.State].(*keys)

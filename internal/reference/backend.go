@@ -18,6 +18,10 @@ import (
 
 // A Backend implements model.Backend.
 type Backend struct {
+	// Keep changes a row's keys and values, of heads of dim, as they are to be kept: to see what it costs that a backend rounds
+	// them. nil keeps them as they are.
+	Keep func(keys, values []float64, dim int)
+
 	layout  *planner.Layout
 	maxRows int
 	workers int
