@@ -3,8 +3,10 @@
 package conformance_test
 
 import (
+	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,6 +56,12 @@ var mutantKernels = map[string]string{
 // fewMutations are as many as are tried where not all are: a spread over every file.
 const fewMutations = 30
 
+// A run of some rounds alone, of -full.
+var (
+	firstRound = flag.Int("round", 0, "the first round of mutations")
+	someRounds = flag.Int("rounds", math.MaxInt, "how many rounds of mutations")
+)
+
 // TestMutations breaks one line of a kernel at a time, builds the kernels as a library with every memory access checked, and runs
 // the tests of their operators on it: every mutation must be noticed, and the kernels as they are must pass. Mutations whose tests
 // have nothing in common share a library.
@@ -93,7 +101,9 @@ func TestMutations(t *testing.T) {
 	var mu sync.Mutex
 	caught := 0
 	tried := 0
-	for _, round := range rounds(ours) {
+	together := rounds(ours)
+	together = together[min(*firstRound, len(together)):]
+	for _, round := range together[:min(*someRounds, len(together))] {
 		if tried >= fewMutations && !*full {
 			break
 		}

@@ -1,6 +1,8 @@
 // Mutate holds the tests of the kernels to their purpose: it breaks one line of a kernel at a time, in a copy, and runs the
 // operators' tests there. A mutation that they do not notice fails it. Every few mutations take a build of the host devices.
 //
+// A build serves a round of them, whose tests have nothing in common; from and n choose rounds.
+//
 //	go run ./metal/lint/mutate [-from N] [-n N]
 package main
 
@@ -17,7 +19,7 @@ import (
 )
 
 func main() {
-	from, count := flag.Int("from", 0, "the first mutation"), flag.Int("n", 1000, "how many")
+	from, count := flag.Int("from", 0, "the first round"), flag.Int("n", 1000, "how many")
 	flag.Parse()
 	if err := run(*from, *count); err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
@@ -66,18 +68,19 @@ func run(from, count int) error {
 	if err != nil {
 		return err
 	}
-	all = all[min(from, len(all)):]
-	all = all[:min(count, len(all))]
-	caught := 0
-	for i, round := range rounds(all) {
+	together := rounds(all)
+	together = together[min(from, len(together)):]
+	caught, tried := 0, 0
+	for i, round := range together[:min(count, len(together))] {
 		n, err := tryRound(root, round)
 		if err != nil {
-			return fmt.Errorf("round %d: %w", i, err)
+			return fmt.Errorf("round %d: %w", from+i, err)
 		}
 		caught += n
+		tried += len(round)
 	}
-	fmt.Printf("%d of %d mutations are caught\n", caught, len(all))
-	if caught < len(all) {
+	fmt.Printf("%d of %d mutations are caught\n", caught, tried)
+	if caught < tried {
 		return errors.New("the others are not")
 	}
 	return nil
