@@ -354,6 +354,7 @@ func (s *serveFlags) served(t *target.Target, e *engine.Engine) server.Model {
 		Context: t.Engine.Context, Lanes: s.lanes, Backend: t.Backend, Device: device, Features: features, Drafted: t.Draft != nil, Rows: "all",
 		NoVision: s.noVision(t), IdleRelease: t.Engine.IdleRelease, Memory: &server.MemoryPlan{
 			Limit: t.Memory.Limit, Weights: t.Memory.Weights, Lane: t.Memory.Lane, Token: t.Memory.Token, KV: t.Memory.KV,
+			Passes: t.Memory.Passes,
 		},
 	}
 	switch {

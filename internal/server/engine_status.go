@@ -50,7 +50,7 @@ func (s *Server) engineStatus(o *ojson.Object, e *engine.Stats) {
 	if m := s.model.Memory; m != nil {
 		o.Set("memory_plan", ojson.NewObject(
 			"valid", true, "maximum_context_tokens", s.model.Context, "kv_format", m.KV, "device", m.Limit, "model", m.Weights,
-			"lane", m.Lane, "token", m.Token, "budget", m.Limit))
+			"passes", m.Passes, "lane", m.Lane, "token", m.Token, "budget", m.Limit))
 	}
 	if e.Memory.Limit > 0 {
 		o.Set("memory_actual", ojson.NewObject("current_bytes", e.Memory.Charged, "peak_bytes", e.Memory.Peak))

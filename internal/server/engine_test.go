@@ -156,7 +156,7 @@ func TestEngineStatus(t *testing.T) {
 		"metrics":         "ttft_ms itl_ms prefill_input_tokens prefill_wall_ms prefill_tokens_per_second decode_output_tokens decode_wall_ms decode_cycle_ms decode_tokens_per_second drafted_tokens accepted_draft_tokens draft_acceptance_rate capacity_failures metal_failures",
 		"cache":           "hits cold_misses reused_tokens priority_suspensions resource_suspensions resource_resumptions resource_replay_tokens",
 		"weights":         "idle_release_seconds state released restores restore_failures",
-		"memory_plan":     "valid maximum_context_tokens kv_format model lane token budget",
+		"memory_plan":     "valid maximum_context_tokens kv_format model passes lane token budget",
 		"active_requests": "",
 	} {
 		if field(t, status, section) == nil {

@@ -52,6 +52,7 @@ type Model struct {
 type MemoryPlan struct {
 	Limit                int64 // 0: not known
 	Weights, Lane, Token int64 // of the model, of a lane, and of each of its tokens
+	Passes               int64 // of what its passes compute with; 0: not known
 	KV                   string
 }
 
