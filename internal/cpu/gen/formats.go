@@ -139,7 +139,7 @@ func bodyQ5K(k *blockKernel) func() {
 // bodyQ6K: 128 bytes of low nibbles, 64 of high pairs of bits, 16 scales, d. Codes are 32 more than they mean.
 func bodyQ6K(k *blockKernel) func() {
 	s := k.s
-	mask := s.every(0x0f)
+	mask := s.memory(0x0f0f0f0f) // a piped kernel has no register left for it
 	spill := AllocLocal(16 * s.bytes())
 	place := func(i int) Mem { return spill.Offset(s.bytes() * i) }
 	return func() {

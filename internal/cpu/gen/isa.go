@@ -235,7 +235,11 @@ func (s isa) shift(left int, src Op, dst reg.VecVirtual) {
 // merge has the low bits of every byte of code from there, and those up to all from bits.
 func (s isa) merge(low Op, lowBits, all uint32, bits, code reg.VecVirtual) {
 	if s.wide() {
-		VPTERNLOGD(Imm(0xe4), low, bits, code) // low ? code : bits
+		if m, ok := low.(Mem); ok {
+			VPTERNLOGD_BCST(Imm(0xe4), m, bits, code)
+		} else {
+			VPTERNLOGD(Imm(0xe4), low, bits, code) // low ? code : bits
+		}
 		s.andDword(all*0x01010101, code, code)
 		return
 	}

@@ -160,16 +160,23 @@ func (p *pipedProduct) instructions(emit bool) iter.Seq[struct{}] {
 			}
 			yield(struct{}{})
 		}
-		for u := range p.f.columns / 32 {
-			for r := 0; r < p.rows; r += 4 {
-				p.unit(u, r, do)
+		for r := 0; r < p.rows; r += 4 {
+			acc := zmms(4)
+			for i := range acc {
+				do(func() { VMOVUPS(at(p.acc, 64*(r+i)), acc[i]) })
+			}
+			for u := range p.f.columns / 32 {
+				p.unit(u, r, acc, do)
+			}
+			for i := range acc {
+				do(func() { VMOVUPS(acc[i], at(p.acc, 64*(r+i))) })
 			}
 		}
 	}
 }
 
-// unit is a unit of columns for four rows.
-func (p *pipedProduct) unit(u, first int, do func(func())) {
+// unit adds a unit of columns to the sums of four rows.
+func (p *pipedProduct) unit(u, first int, acc []reg.VecVirtual, do func(func())) {
 	groups, n := 32/p.f.group, p.f.group/4
 	v := make([]reg.VecVirtual, 4)
 	for i := range groups {
@@ -191,10 +198,16 @@ func (p *pipedProduct) unit(u, first int, do func(func())) {
 				do(func() { dot(at(p.x, 4*(dword*p.rows+first+r)), w, sum[r]) })
 			}
 		}
+		var scale Op = at(p.codes, p.scales+64*g)
+		if groups == 1 { // two leave no register for it
+			z := ZMM()
+			do(func() { VMOVUPS(scale, z) })
+			scale = z
+		}
 		for r := range sum {
 			do(func() { VCVTDQ2PS(sum[r], sum[r]) })
 			do(func() {
-				if scale := at(p.codes, p.scales+64*g); i == 0 {
+				if i == 0 {
 					v[r] = sum[r]
 					VMULPS(scale, sum[r], v[r])
 				} else {
@@ -203,21 +216,16 @@ func (p *pipedProduct) unit(u, first int, do func(func())) {
 			})
 		}
 	}
-	mins := zmms(groups)
-	if p.f.minima {
-		for i := range mins {
-			do(func() { VMOVUPS(at(p.codes, p.mins+64*(u*groups+i)), mins[i]) })
-		}
-	}
 	for r := range v {
-		f := ZMM()
-		do(func() { VMOVUPS(at(p.acc, 64*(first+r)), f) })
-		do(func() { VFMADD231PS_BCST(at(p.dx, 4*(u*p.rows+first+r)), v[r], f) })
-		if p.f.minima {
-			for i := range mins {
-				do(func() { VFNMADD231PS_BCST(at(p.sums, 4*((u*groups+i)*p.rows+first+r)), mins[i], f) })
+		do(func() { VFMADD231PS_BCST(at(p.dx, 4*(u*p.rows+first+r)), v[r], acc[r]) })
+	}
+	if p.f.minima {
+		for i := range groups {
+			least := ZMM()
+			do(func() { VMOVUPS(at(p.codes, p.mins+64*(u*groups+i)), least) })
+			for r := range acc {
+				do(func() { VFNMADD231PS_BCST(at(p.sums, 4*((u*groups+i)*p.rows+first+r)), least, acc[r]) })
 			}
 		}
-		do(func() { VMOVUPS(f, at(p.acc, 64*(first+r))) })
 	}
 }
