@@ -1,5 +1,7 @@
 package cpu
 
+import "splash/dequant"
+
 // floatRows are rows of weights, one after another: float32 values, or as they are stored.
 type floatRows struct {
 	kind       floatKind
@@ -27,10 +29,18 @@ func (b *Backend) floatProduct(w *worker, acc []float32, m *matrix, in *input, r
 		r.rows = min(decodedAtOnce, rows-at)
 		r.values = w.rowOf(r.rows * m.cols)
 		for i := range r.rows {
-			m.stored.DecodeRow(r.values[i*m.cols:(i+1)*m.cols], row+at+i)
+			b.k.decodeRow(r.values[i*m.cols:(i+1)*m.cols], &m.stored, row+at+i)
 		}
 		b.k.dot(acc[at:], r, in.x, in.stride, in.rows)
 	}
+}
+
+func (k *kernels) decodeRow(dst []float32, m *dequant.Matrix, row int) {
+	if k.decode == nil {
+		m.DecodeRow(dst, row)
+		return
+	}
+	k.decode(dst, m, row)
 }
 
 // decodedAtOnce is the number of rows of weights that a kernel multiplies together.

@@ -40,6 +40,8 @@ type kernels struct {
 
 	// dot writes the products of float32 weights and rows of activations to acc, [rows][lanes] (dot_generic.go).
 	dot func(acc []float32, w *floatRows, x []float32, stride, rows int)
+	// decode is Matrix.DecodeRow, bit for bit, for the formats whose rows are decoded before dot; nil: that itself.
+	decode func(dst []float32, m *dequant.Matrix, row int)
 	// readsFloats says that dot reads weights of every floatKind as they are stored, and not decoded ones alone.
 	readsFloats bool
 

@@ -106,6 +106,7 @@ func kernels512() *kernels {
 	k := &kernels{
 		level: AVX512, lanes: lanes512, panels: []int{8, 4, 2, 1}, form: form512,
 		quantize: quantizeFloats512, unpack: unpackTile512, product: product512, fused: fused512, piped: piped512,
+		decode:      decodeE4M3(decodeE4M3_512),
 		readsFloats: true,
 		exact: func(acc []float32, t *tile, f *blockFormat, in *input, at int) {
 			exacts512.run(acc, lanes512, t, f, in, at)
@@ -137,6 +138,7 @@ func kernels256() *kernels {
 	k := &kernels{
 		level: AVX2, lanes: lanes256, panels: []int{4, 2, 1}, form: form256,
 		quantize: quantizeFloats256, unpack: unpackTile256, product: product256, readsFloats: true,
+		decode: decodeE4M3(decodeE4M3_256),
 		exact: func(acc []float32, t *tile, f *blockFormat, in *input, at int) {
 			exacts256.run(acc, lanes256, t, f, in, at)
 		},

@@ -68,6 +68,17 @@ func BenchmarkUnpack(b *testing.B) {
 			b.ReportMetric(float64(rows*f.RowBytes(cols))/float64(took.Nanoseconds()), "GB/s")
 		})
 	}
+	f := dequant.Lookup(dequant.FP8Rows)
+	b.Run(f.Name, func(b *testing.B) {
+		m, dst := randomMatrix(b, f, rows, cols, r), floats(cols)
+		took := least(b, func() {
+			for row := range rows {
+				k.decodeRow(dst, &m, row)
+			}
+		})
+		b.ReportMetric(float64(took.Nanoseconds())*256/(rows*cols), "ns/256")
+		b.ReportMetric(float64(len(m.Data))/float64(took.Nanoseconds()), "GB/s")
+	})
 }
 
 // BenchmarkProduct multiplies a tile by panels.

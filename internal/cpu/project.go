@@ -175,6 +175,10 @@ func (p *product) put(acc []float32, lanes, row, rows int) {
 	}
 	for i := range p.in.rows {
 		from, to := acc[i*lanes:i*lanes+rows], p.dst[i*p.width+row:][:rows]
+		if rows == wideTile {
+			put16((*[wideTile]float32)(to), (*[wideTile]float32)(from), p.add)
+			continue
+		}
 		if !p.add {
 			copy(to, from)
 			continue
@@ -182,6 +186,19 @@ func (p *product) put(acc []float32, lanes, row, rows int) {
 		for j, v := range from {
 			to[j] += v
 		}
+	}
+}
+
+// wideTile is the number of rows of the largest tiles, whose results are put without a call for each row.
+const wideTile = 16
+
+func put16(to, from *[wideTile]float32, add bool) {
+	if !add {
+		*to = *from
+		return
+	}
+	for j, v := range from {
+		to[j] += v
 	}
 }
 

@@ -341,3 +341,21 @@ func (w *worker) unpackRows(m *matrix, row, rows, at, units, lanes int) []natura
 	clear(n[rows:lanes])
 	return n
 }
+
+// decodeE4M3 decodes rows with a level's kernel of E4M3, those of other formats plainly.
+func decodeE4M3(run func(dst *float32, src *byte, scale float32, n int)) func(dst []float32, m *dequant.Matrix, row int) {
+	return func(dst []float32, m *dequant.Matrix, row int) {
+		switch {
+		case m.Format.Type != dequant.FP8Rows || m.Cols%16 != 0:
+			m.DecodeRow(dst, row)
+		case m.Global != nil: // codes alone
+			run(first(dst), &m.Data[row*m.Cols], globalOf(m, row), m.Cols)
+		default:
+			n := m.Format.RowBytes(m.Cols)
+			data := m.Data[row*n : (row+1)*n]
+			for ; len(data) > 0; dst, data = dst[m.Format.Block:], data[m.Format.Bytes:] {
+				run(first(dst), &data[4], fromBits(data), m.Format.Block)
+			}
+		}
+	}
+}

@@ -16950,6 +16950,41 @@ group:
 	VZEROUPPER
 	RET
 
+// func decodeE4M3_256(dst *float32, src *byte, scale float32, n int)
+// Requires: AVX, AVX2, SSE
+TEXT ·decodeE4M3_256(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         n+24(FP), DX
+	MOVSS        scale+16(FP), X0
+	VBROADCASTSS X0, Y0
+
+values:
+	VPMOVZXBD (CX), Y1
+	VPSLLD    $0x18, Y1, Y2
+	VPAND     dwords80000000<>+0(SB), Y2, Y2
+	VPAND     dwords0000007f<>+0(SB), Y1, Y1
+	VPSLLD    $0x14, Y1, Y1
+	VMULPS    dwords7b800000<>+0(SB), Y1, Y1
+	VPOR      Y2, Y1, Y1
+	VMULPS    Y1, Y0, Y1
+	VMOVUPS   Y1, (AX)
+	VPMOVZXBD 8(CX), Y1
+	VPSLLD    $0x18, Y1, Y2
+	VPAND     dwords80000000<>+0(SB), Y2, Y2
+	VPAND     dwords0000007f<>+0(SB), Y1, Y1
+	VPSLLD    $0x14, Y1, Y1
+	VMULPS    dwords7b800000<>+0(SB), Y1, Y1
+	VPOR      Y2, Y1, Y1
+	VMULPS    Y1, Y0, Y1
+	VMOVUPS   Y1, 32(AX)
+	ADDQ      $0x00000040, AX
+	ADDQ      $0x00000010, CX
+	SUBQ      $0x10, DX
+	JNZ       values
+	VZEROUPPER
+	RET
+
 // func unpackQ4K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·unpackQ4K512(SB), $0-56
@@ -33869,6 +33904,32 @@ group:
 	ADDQ         $0x00000001, R8
 	DECQ         R9
 	JNZ          group
+	VZEROUPPER
+	RET
+
+// func decodeE4M3_512(dst *float32, src *byte, scale float32, n int)
+// Requires: AVX, AVX512F, SSE
+TEXT ·decodeE4M3_512(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         n+24(FP), DX
+	MOVSS        scale+16(FP), X0
+	VBROADCASTSS X0, Z0
+
+values:
+	VPMOVZXBD   (CX), Z1
+	VPSLLD      $0x18, Z1, Z2
+	VPANDD.BCST dword80000000<>+0(SB), Z2, Z2
+	VPANDD.BCST dword0000007f<>+0(SB), Z1, Z1
+	VPSLLD      $0x14, Z1, Z1
+	VMULPS.BCST dword7b800000<>+0(SB), Z1, Z1
+	VPORD       Z2, Z1, Z1
+	VMULPS      Z1, Z0, Z1
+	VMOVUPS     Z1, (AX)
+	ADDQ        $0x00000040, AX
+	ADDQ        $0x00000010, CX
+	SUBQ        $0x10, DX
+	JNZ         values
 	VZEROUPPER
 	RET
 

@@ -127,6 +127,9 @@ func scalesE4M3_256(scales *float32, global *float32, src *byte, stride int, gro
 // Writes half the scales in E8M0 of 8 rows.
 func scalesE8M0_256(scales *float32, src *byte, stride int, groups int)
 
+// Writes n values in E4M3, a whole number of 16, times a scale.
+func decodeE4M3_256(dst *float32, src *byte, scale float32, n int)
+
 // Unpacks Q4_K blocks of 16 rows, and fetches as many bytes from ahead on.
 func unpackQ4K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 
@@ -243,6 +246,9 @@ func scalesE4M3_512(scales *float32, global *float32, src *byte, stride int, gro
 
 // Writes half the scales in E8M0 of 16 rows.
 func scalesE8M0_512(scales *float32, src *byte, stride int, groups int)
+
+// Writes n values in E4M3, a whole number of 16, times a scale.
+func decodeE4M3_512(dst *float32, src *byte, scale float32, n int)
 
 // The product of 16 rows of Q4_K blocks and one of activations. Scales and minima are room for a block's.
 func fusedQ4K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)

@@ -126,6 +126,51 @@ func checkHostile(t *testing.T, k *kernels, m *matrix) {
 	}
 }
 
+// TestDecodeRows holds every level's rows of FP8 to package dequant, bit for bit, in blocks and with codes alone, whose
+// columns may be odd: every code, any scale, and nothing beyond.
+func TestDecodeRows(t *testing.T) {
+	eachKernels(t, func(t *testing.T, k *kernels) {
+		r, f := rand.New(rand.NewPCG(25, 26)), dequant.Lookup(dequant.FP8Rows)
+		for _, cols := range []int{256, 512, 16, 40} {
+			stored := dequant.Matrix{Format: f, Rows: 6, Cols: cols, Data: make([]byte, 6*cols), Global: []float32{0.75, -1.5, 0x1p-140}}
+			if cols%f.Block == 0 {
+				stored.Data, stored.Global = make([]byte, 6*f.RowBytes(cols)), nil
+			}
+			for range 8 {
+				hostile(stored.Data, 3, r)
+				begin, end := stored, stored
+				begin.Data, end.Data = fenced(t, stored.Data)
+				for _, m := range []dequant.Matrix{begin, end} {
+					got, bands := guard(t, cols)
+					want := make([]float32, cols)
+					for row := range m.Rows {
+						k.decodeRow(got, &m, row)
+						bands.check("row")
+						m.DecodeRow(want, row)
+						for i := range want {
+							if !sameFloat(got[i], want[i]) {
+								t.Fatalf("%d columns, row %d column %d: %v, want %v", cols, row, i, got[i], want[i])
+							}
+						}
+					}
+				}
+			}
+		}
+		all := dequant.Matrix{Format: f, Rows: 1, Cols: 256, Data: make([]byte, 256), Global: []float32{1}}
+		for i := range all.Data {
+			all.Data[i] = byte(i)
+		}
+		got, want := make([]float32, 256), make([]float32, 256)
+		k.decodeRow(got, &all, 0)
+		all.DecodeRow(want, 0)
+		for i := range want {
+			if !sameFloat(got[i], want[i]) {
+				t.Errorf("code %#x: %v, want %v", i, got[i], want[i])
+			}
+		}
+	})
+}
+
 // TestUnpackersOfAllFormats says that no level but the generic one unpacks a format row by row.
 func TestUnpackersOfAllFormats(t *testing.T) {
 	eachKernels(t, func(t *testing.T, k *kernels) {

@@ -145,3 +145,25 @@ func scalesE4M3(s isa) {
 			return v
 		})
 }
+
+// decodeE4M3 makes the kernel of weights that are numbers of E4M3.
+func decodeE4M3(s isa) {
+	TEXT("decodeE4M3_"+s.name, NOSPLIT, "func(dst *float32, src *byte, scale float32, n int)")
+	Doc("Writes n values in E4M3, a whole number of 16, times a scale.")
+	dst, src, n := pointer("dst"), pointer("src"), pointer("n")
+	scale := s.param("scale")
+	Label("values")
+	for i := range 16 / s.lanes {
+		v := s.vec()
+		VPMOVZXBD(at(src, i*s.lanes), v)
+		s.e4m3Value(v)
+		VMULPS(v, scale, v)
+		VMOVUPS(v, at(dst, i*s.bytes()))
+	}
+	add(64, dst)
+	add(16, src)
+	SUBQ(Imm(16), n)
+	JNZ(LabelRef("values"))
+	VZEROUPPER()
+	RET()
+}

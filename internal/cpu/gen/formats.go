@@ -699,6 +699,13 @@ func bodyNVFP4Rows(k *blockKernel) func() {
 
 // e4m3 makes the low bytes of v, which are E4M3, half their values times global.
 func (s isa) e4m3(v, global reg.VecVirtual) {
+	s.e4m3Value(v)
+	VMULPS(v, global, v)
+	s.mulFloat(0.5, v, v)
+}
+
+// e4m3Value makes them their values: an exponent of 4 bits becomes one of 8.
+func (s isa) e4m3Value(v reg.VecVirtual) {
 	sign := s.vec()
 	VPSLLD(Imm(24), v, sign)
 	s.andDword(0x80000000, sign, sign)
@@ -706,6 +713,4 @@ func (s isa) e4m3(v, global reg.VecVirtual) {
 	VPSLLD(Imm(20), v, v)
 	s.mulFloat(0x1p120, v, v)
 	s.or(sign, v, v)
-	VMULPS(v, global, v)
-	s.mulFloat(0.5, v, v)
 }

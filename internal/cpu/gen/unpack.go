@@ -23,6 +23,7 @@ func unpackKernels() {
 		affineScales(s, true)
 		scalesE4M3(s)
 		scalesE8M0(s)
+		decodeE4M3(s)
 	}
 	for _, f := range blockFormats {
 		if f.fuse {
