@@ -26,6 +26,9 @@ func (b *Backend) LaneBytes() (lane, token int64) {
 	return lane, (b.pageBytes() + pageTokens - 1) / pageTokens
 }
 
+// pageStep is the least number of pages that a pool grows by.
+const pageStep = 16
+
 // pageSlack is the part of the pages that there are which a pool may have beyond those that were ever held at once.
 const pageSlack = 8
 

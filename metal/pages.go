@@ -109,7 +109,7 @@ func (p *pagePool) copy(b *Backend, from uint32) (uint32, error) {
 // counted for those that are held.
 func (p *pagePool) grow(b *Backend) error {
 	b.trim()
-	n := p.capacity + max(4, p.capacity/pageSlack)
+	n := p.capacity + max(pageStep, p.capacity/pageSlack)
 	for i := range b.states {
 		if s := &b.states[i]; s.paged {
 			if err := b.grow(s, n); err != nil {
