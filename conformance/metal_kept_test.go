@@ -47,7 +47,7 @@ func TestKeptText(t *testing.T) {
 			testKeptText(t, p, planner.OpenGGUF(f, p), 12, 6)
 		})
 	}
-	for _, m := range architectures() {
+	for _, m := range inContainers() {
 		t.Run(m.String(), func(t *testing.T) {
 			p, w := m.open(t)
 			if m.recipe.Family == "tiny-rotated" {

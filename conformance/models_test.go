@@ -46,7 +46,19 @@ const modelTolerance = 0x1p-15
 // GGUF.
 func architectures() []storedModel {
 	all := fixtures.LinearTypes
-	models := []storedModel{
+	models := inContainers()
+	for _, family := range []string{"tiny-qwen35", "tiny-qwen35moe", "tiny-qwen4exp", "tiny-flint"} {
+		for i := 0; *full && i < len(all()); i++ {
+			models = append(models, inGGUF(fixtures.Recipe{Family: family, Seed: 9, Formats: fixtures.Uniform(all()[i])}))
+		}
+	}
+	return models
+}
+
+// inContainers are models of every architecture, in every container that the architecture has.
+func inContainers() []storedModel {
+	all := fixtures.LinearTypes
+	return []storedModel{
 		inGGUF(fixtures.Recipe{Family: "tiny-qwen35-tied", Formats: fixtures.Mixed(all()...)}),
 		inGGUF(fixtures.Recipe{Family: "tiny-qwen35moe", Formats: fixtures.Mixed(all()...), Fused: true, Predict: 2}),
 		inGGUF(fixtures.Recipe{Family: "tiny-qwen4exp", Formats: fixtures.Mixed(all()...), Experts: 8}),
@@ -59,12 +71,6 @@ func architectures() []storedModel {
 		in(fixtures.CompressedTensors, rounded("tiny-qwen35-tied", byLayer(dequant.FP8Rows, dequant.NVFP4))),
 		in(fixtures.CompressedTensors, rounded("tiny-qwen35moe", byLayer(dequant.FP8Rows, dequant.NVFP4))),
 	}
-	for _, family := range []string{"tiny-qwen35", "tiny-qwen35moe", "tiny-qwen4exp", "tiny-flint"} {
-		for i := 0; *full && i < len(all()); i++ {
-			models = append(models, inGGUF(fixtures.Recipe{Family: family, Seed: 9, Formats: fixtures.Uniform(all()[i])}))
-		}
-	}
-	return models
 }
 
 // TestModels runs a model of every architecture and container on every backend: a prompt in two passes, whose logits are near the
