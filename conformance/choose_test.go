@@ -157,7 +157,7 @@ func TestChooseTokens(t *testing.T) {
 	for i := range 96 {
 		l := model.Choice{
 			First: rows, Rows: 1 + 3*i%8, Left: 5, Policy: &policies[i%len(policies)], Uniforms: c.uniforms(), Walk: new(oracle.Walk),
-			Stops: []int32{1, 2, 3, int32(4 + i)},
+			Stops: []int32{1, 2, 3},
 		}
 		for token := range int32(20) {
 			l.Occurred = append(l.Occurred, model.Occurrence{Token: 3 * token, Count: token % 3})
@@ -173,6 +173,9 @@ func TestChooseTokens(t *testing.T) {
 		}
 		for range oracle.Proposals {
 			c.propose(&l)
+		}
+		if i%4 == 0 {
+			l.Stops = append(l.Stops, l.Walk.Tokens[i%oracle.Proposals]) // another's is none of this lane's
 		}
 		rows += l.Rows
 		lanes = append(lanes, l)
@@ -208,6 +211,42 @@ func TestChooseTokens(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestChooseNothing: where the largest logit is no finite number, or a mask leaves none, there is no token.
+func TestChooseNothing(t *testing.T) {
+	const vocab = 70
+	c := newChooser(t, vocab, nil)
+	policies := []oracle.Policy{{}, {Temperature: 0.75}, {Temperature: 1, TopK: 3, TopP: 0.5}}
+	values := []float32{float32(math.NaN()), float32(math.Inf(-1)), float32(math.Inf(1)), 1}
+	logits, _ := c.buffer(len(policies)*len(values)*vocab, 1)
+	x := logits.Float32s()
+	var lanes []model.Choice
+	for i := range policies {
+		for _, v := range values {
+			l := model.Choice{First: len(lanes), Rows: 1, Left: 1, Policy: &policies[i], Uniforms: c.uniforms()}
+			row := x[l.First*vocab : (l.First+1)*vocab]
+			if v > 0 {
+				row[66] = v
+			} else {
+				for j := range row {
+					row[j] = v
+				}
+			}
+			if v == 1 {
+				l.Masks = func(rows []uint64) bool { clear(rows); return true }
+			}
+			lanes = append(lanes, l)
+		}
+	}
+	if err := c.c.Accept(logits, lanes); err != nil {
+		t.Fatal(err)
+	}
+	for i := range lanes {
+		if l := &lanes[i]; l.Accepted != 0 || len(l.Tokens) != 1 || l.Tokens[0] != oracle.NoToken {
+			t.Errorf("%+v, largest %v: %d accepted of %v", *l.Policy, values[i%len(values)], l.Accepted, l.Tokens)
+		}
 	}
 }
 

@@ -42,7 +42,7 @@ var owners = map[string]struct{ tests, part []string }{
 	"order.h":         {[]string{"TestChooseWalks", "TestChooseTokens"}, nil},
 	"sampling.metal":  {[]string{"TestChooseTokens"}, nil},
 	"pick.h":          {[]string{"TestChooseTokens"}, nil},
-	"accept.metal":    {[]string{"TestChooseTokens"}, nil},
+	"accept.metal":    {[]string{"TestChooseTokens", "TestChooseNothing"}, nil},
 	"repack.metal":    {[]string{"TestRepacked"}, nil},
 	"math.h":          {[]string{"TestNorms", "TestConvolution", "TestDeltaRule", "TestDeltaRuleChunked", "TestRouters"}, []string{"TestAttention", "TestSparseAttention", "TestTakenBack", "TestStreams", "TestNGrams", "TestExperts"}},
 }

@@ -2,6 +2,8 @@ package conformance_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -12,14 +14,44 @@ import (
 	"splash/oracle"
 )
 
+// thirds allows every third token, and says so of blocks; it cannot say it every third time.
+type thirds struct{ vocab, asked int }
+
+func (c *thirds) Allowed(row []uint64) error {
+	for t := 0; t < c.vocab; t += 3 {
+		row[t/64] |= 1 << (t % 64)
+	}
+	return nil
+}
+
+func (c *thirds) Accept(token int32) error {
+	if token%3 != 0 {
+		return fmt.Errorf("token %d is not allowed", token)
+	}
+	return nil
+}
+
+func (c *thirds) Rows(rows []uint64, proposals []int32) (allowed int, err error) {
+	if c.asked++; c.asked%3 == 0 {
+		return 0, errors.New("too much")
+	}
+	for n := len(rows) / (len(proposals) + 1); len(rows) > 0; rows = rows[n:] {
+		if err := c.Allowed(rows); err != nil {
+			return 0, err
+		}
+	}
+	return len(proposals), nil
+}
+
 // TestModelsSeeds answers seeded requests with a draft on backends that choose tokens, choosing on them and from logits that are
-// read: the draws are the same and so is the text, unless a draw lies on a boundary of float32. What is chosen twice is the same.
+// read, some of them under a constraint: the draws are the same and so is the text, unless a draw lies on a boundary of float32. What
+// is chosen twice is the same.
 func TestModelsSeeds(t *testing.T) {
 	const seeds, tokens = 12, 4
 	prompt := secondTokens(t, 6)
 	policies := []oracle.Policy{
 		{Temperature: 1}, {Temperature: 0.7, MinP: 0.05}, {Temperature: 1.5, Repetition: 1.1, Frequency: 0.5},
-		{Temperature: 1, TopP: 0.95}, {Temperature: 0.8},
+		{Temperature: 1, TopP: 0.95}, {},
 	}
 	m := inGGUF(fixtures.Recipe{Family: "tiny-qwen35", Seed: 5, Formats: fixtures.Uniform(dequant.Q8_0)})
 	p, w := m.open(t)
@@ -32,9 +64,11 @@ func TestModelsSeeds(t *testing.T) {
 		defer e.Close()
 		var streams []*engine.Stream
 		for seed := range seeds {
-			s, err := e.Submit(context.Background(), engine.Request{
-				Prompt: prompt, MaxTokens: tokens, Policy: policies[seed%len(policies)], Seed: uint64(seed),
-			})
+			r := engine.Request{Prompt: prompt, MaxTokens: tokens, Policy: policies[seed%len(policies)], Seed: uint64(seed)}
+			if seed%4 == 1 {
+				r.Constraint = &thirds{vocab: p.Layout.Vocab}
+			}
+			s, err := e.Submit(context.Background(), r)
 			if err != nil {
 				t.Fatal(err)
 			}

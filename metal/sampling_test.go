@@ -247,15 +247,17 @@ type acceptance struct {
 
 func (b *bench) accept(a *acceptance) []accepted {
 	b.t.Helper()
+	ends := []uint32{uint32(a.walks[0].tokens[0]), uint32(a.walks[0].tokens[1])} // another's
 	for i := range a.lanes {
-		a.lanes[i].stops = cUint(len(a.stops))
+		a.lanes[i].stop, a.lanes[i].stops = cUint(len(ends)), cUint(len(a.stops))
 	}
+	ends = append(ends, a.stops...)
 	x, targets := b.targets(a.logits, a.policies)
 	dst := empty[accepted](b, len(a.lanes))
 	add(&b.commands, b.kernel("decode_accept"), targetGrid(len(a.lanes)), acceptParams{
 		vocab: cUint(a.vocab), candidates: cUint(a.k),
 	}, x.from(0), targets.from(0), filled(b, a.lanes).from(0), filled(b, a.walks).from(0), filled(b, a.candidates).from(0),
-		filled(b, a.q).from(0), filled(b, a.uniforms).from(0), filled(b, a.stops).from(0), dst.from(0))
+		filled(b, a.q).from(0), filled(b, a.uniforms).from(0), filled(b, ends).from(0), dst.from(0))
 	b.run()
 	return slices.Clone(view[accepted](dst))
 }
@@ -410,6 +412,14 @@ func TestSamplingWorked(t *testing.T) {
 		if got.accepted != c.accepted || got.retained != c.retained || got.tokens[c.accepted] != cUint(c.choices[c.accepted]) {
 			t.Errorf("%+v: %+v", c, got)
 		}
+	}
+	endless := &acceptance{
+		vocab: 4, k: 1, lanes: []acceptLane{{verify: 1, left: 9}}, logits: []float32{0, 1, float32(math.Inf(1)), 2}, policies: make([]policy, 1),
+		walks: make([]walk, 1), candidates: make([]candidate, draftProposals), q: make([]float32, draftProposals),
+		uniforms: make([]float32, draftDraws),
+	}
+	if got := b.accept(endless)[0]; got.tokens[0] != none {
+		t.Errorf("of a logit without end: %+v", got)
 	}
 	logits := []float32{2, 1, 2.5, 0, 1.5, -1, 2, .5}
 	p, _ := policyOf(oracle.Policy{Temperature: 0.8, MinP: 0.1, TopK: 5, TopP: 0.85})
