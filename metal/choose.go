@@ -581,7 +581,7 @@ func (b *Backend) Choose(logits model.Buffer, choices []model.Choice) error {
 	if b.err != nil {
 		return b.err
 	}
-	if slices.ContainsFunc(choices, func(l model.Choice) bool { return l.Masks != nil }) {
+	if masked(choices) {
 		defer b.device.Wait() // also where a mask cannot be made
 		if err := b.device.Run(&b.commands); err != nil {
 			return err
@@ -589,12 +589,24 @@ func (b *Backend) Choose(logits model.Buffer, choices []model.Choice) error {
 		b.commands.Reset()
 	}
 	c.mask(choices)
+	before := b.commands.Len()
 	b.err = c.accept(&b.commands, b.at(logits), choices)
+	b.traffic.Choosing = b.commands.Len() - before
 	if err := b.End(); err != nil {
 		return err
 	}
 	c.accepted(choices)
 	return nil
+}
+
+// masked reports whether a choice has masks.
+func masked(choices []model.Choice) bool {
+	for i := range choices {
+		if choices[i].Masks != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // checkChosen refuses to choose from other logits than a pass has.

@@ -30,8 +30,9 @@ type Footprint struct {
 // results once.
 type Traffic struct {
 	Dispatches  int   `json:"dispatches"`
-	Weights     int64 `json:"weights"` // of routed experts, those of routes that all differ
-	States      int64 `json:"states"`  // recurrent states and inputs of convolutions
+	Choosing    int   `json:"choosing"` // of the dispatches, those that choose tokens from its logits
+	Weights     int64 `json:"weights"`  // of routed experts, those of routes that all differ
+	States      int64 `json:"states"`   // recurrent states and inputs of convolutions
 	KV          int64 `json:"keys_and_values"`
 	Activations int64 `json:"activations"`
 

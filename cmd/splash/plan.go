@@ -208,9 +208,9 @@ func metalPlan(out io.Writer, r *check.Report, asJSON bool) error {
 		}{r.Family, all})
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "lanes\trows\tcontext\tdispatches\tweights\tstates\tkeys, values\tactivations\tbytes\tover weights\tloads\t")
+	fmt.Fprintln(w, "lanes\trows\tcontext\tdispatches\tchoosing\tweights\tstates\tkeys, values\tactivations\tbytes\tover weights\tloads\t")
 	for _, c := range all {
-		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%.3f\t%s\t\n", c.Lanes, c.Rows, c.Context, c.Dispatches, byteSize(c.Weights),
+		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%.3f\t%s\t\n", c.Lanes, c.Rows, c.Context, c.Dispatches, c.Choosing, byteSize(c.Weights),
 			byteSize(c.States), byteSize(c.KV), byteSize(c.Activations), byteSize(c.Bytes), c.OverWeights, byteSize(c.Loads))
 	}
 	return w.Flush()

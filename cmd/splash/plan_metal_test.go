@@ -44,6 +44,9 @@ func TestPlanMetal(t *testing.T) {
 		if one.Dispatches == 0 || one.Dispatches != eight.Dispatches {
 			t.Errorf("%s: %d dispatches a cycle of one row, %d of eight", family, one.Dispatches, eight.Dispatches)
 		}
+		if one.Choosing != 2 || eight.Choosing != 2 {
+			t.Errorf("%s: %d and %d dispatches choose tokens", family, one.Choosing, eight.Choosing)
+		}
 		if family == "Qwen3.8-27B" {
 			if grown := eight.Weights - one.Weights; grown < 0 || grown > one.Weights/100 {
 				t.Errorf("eight rows read %d more bytes of weights than one, which reads %d", grown, one.Weights)
