@@ -277,6 +277,9 @@ func TestSamplingAccept(t *testing.T) {
 			first: cUint(len(a.policies)), verify: cUint(verify), left: cUint(verify + rng.IntN(3)), temperature: c.temperature,
 		})
 		a.draftLane(rng, lane, c)
+		if verify == oracle.CycleRows {
+			a.stops = append(a.stops, uint32(a.walks[lane].tokens[1]))
+		}
 		for i := range draftDraws {
 			x := float32(rng.IntN(1<<24)) / (1 << 24)
 			if lane%16 == 3 && i == oracle.DrawCorrection {
