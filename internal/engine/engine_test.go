@@ -362,7 +362,7 @@ func TestSampler(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	var p sampler
 	for range 3000 {
-		n := 1 + r.IntN(60)
+		n := 1 + r.IntN(200) // some of more tokens than top-p looks at first
 		logits, wide := make([]float32, n), make([]float64, n)
 		for i := range logits {
 			logits[i] = float32(r.IntN(12)) / 4 // many ties

@@ -79,40 +79,77 @@ func (p *sampler) target(policy *oracle.Policy, logits []float32, best int) []or
 	if policy.MinP > 0 {
 		floor = math.Min(top+policy.Temperature*math.Log(policy.MinP), top)
 	}
-	p.kept = p.kept[:0]
-	if k := policy.TopK; k > 0 && k < len(logits) {
+	switch k := policy.TopK; {
+	case k > 0 && k < len(logits):
 		p.largest(logits, k, floor)
-	} else {
-		for t, x := range logits {
-			if x := float64(x); x >= floor && !math.IsInf(x, -1) {
-				p.kept = append(p.kept, oracle.Weighted{Token: int32(t), Weight: x})
-			}
-		}
+		p.weigh(top, policy.Temperature)
 		if policy.TopP > 0 && policy.TopP < 1 {
-			slices.SortFunc(p.kept, likelier)
+			p.nucleus(policy.TopP * mass(p.kept))
 		}
-	}
-	for i := range p.kept {
-		p.kept[i].Weight = math.Exp((p.kept[i].Weight - top) / policy.Temperature)
-	}
-	if policy.TopP > 0 && policy.TopP < 1 {
-		p.nucleus(policy.TopP)
+	case policy.TopP > 0 && policy.TopP < 1:
+		p.share(policy, logits, top, floor)
+	default:
+		p.all(logits, floor)
+		p.weigh(top, policy.Temperature)
 	}
 	return p.kept
 }
 
-// nucleus keeps the first tokens up to the one whose cumulative weight exceeds share of all.
-func (p *sampler) nucleus(share float64) {
-	var all, sum float64
-	for _, w := range p.kept {
-		all += w.Weight
+// all keeps the tokens of at least floor, in order of their ids.
+func (p *sampler) all(logits []float32, floor float64) {
+	p.kept = p.kept[:0]
+	for t, x := range logits {
+		if x := float64(x); x >= floor && !math.IsInf(x, -1) {
+			p.kept = append(p.kept, oracle.Weighted{Token: int32(t), Weight: x})
+		}
 	}
-	for i, w := range p.kept {
-		if sum += w.Weight; sum > share*all {
-			p.kept = p.kept[:i+1]
+}
+
+// weigh makes weights of the kept logits.
+func (p *sampler) weigh(top, temperature float64) {
+	for i := range p.kept {
+		p.kept[i].Weight = math.Exp((p.kept[i].Weight - top) / temperature)
+	}
+}
+
+func mass(tokens []oracle.Weighted) (sum float64) {
+	for _, w := range tokens {
+		sum += w.Weight
+	}
+	return sum
+}
+
+// likeliest is how many tokens are first looked at for a share of all: a few make up most of it, as a rule.
+const likeliest = 64
+
+// share keeps the likeliest tokens up to the one whose cumulative weight exceeds top-p of all.
+func (p *sampler) share(policy *oracle.Policy, logits []float32, top, floor float64) {
+	p.all(logits, floor)
+	p.weigh(top, policy.Temperature)
+	limit := policy.TopP * mass(p.kept)
+	for n := likeliest; n < len(logits); n *= 8 {
+		p.largest(logits, n, floor)
+		p.weigh(top, policy.Temperature)
+		if p.nucleus(limit) {
 			return
 		}
 	}
+	p.all(logits, floor)
+	slices.SortFunc(p.kept, likelier)
+	p.weigh(top, policy.Temperature)
+	p.nucleus(limit)
+}
+
+// nucleus keeps the first tokens up to the one whose cumulative weight exceeds limit, and reports whether one's does.
+func (p *sampler) nucleus(limit float64) bool {
+	var sum float64
+	for i, w := range p.kept {
+		if sum += w.Weight; sum > limit {
+			p.kept = p.kept[:i+1]
+			return true
+		}
+	}
+	return false
 }
 
 // likelier orders by falling logit (which Weight still holds), then by id.
@@ -128,6 +165,7 @@ func likelier(a, b oracle.Weighted) int {
 
 // largest keeps the k likeliest tokens of at least floor, in order: a heap whose root is the unlikeliest one kept.
 func (p *sampler) largest(logits []float32, k int, floor float64) {
+	p.kept = p.kept[:0]
 	t := 0
 	for ; t < len(logits) && len(p.kept) < k; t++ {
 		if x := float64(logits[t]); x >= floor && !math.IsInf(x, -1) {
