@@ -86,3 +86,43 @@ func fusedIQ2XXSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, 
 //
 //go:noescape
 func fusedIQ3XXSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 74 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedIQ2XSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 82 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedIQ2SNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 110 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedIQ3SNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 50 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedIQ1SNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 18 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedQ20NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 34 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedPQ20NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 66 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedTQ20NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 18 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedQ10NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)

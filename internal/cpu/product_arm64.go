@@ -69,6 +69,14 @@ var unpackersNEON = map[dequant.Type]*tileUnpacker{
 	dequant.NVFP4:         {unpackNVFP4NEON, 2, 36, fusedNVFP4NEON},
 	dequant.IQ2XXS:        {unpackIQ2XXSNEON, 8, 66, fusedIQ2XXSNEON},
 	dequant.IQ3XXS:        {unpackIQ3XXSNEON, 8, 98, fusedIQ3XXSNEON},
+	dequant.IQ2XS:         {unpackIQ2XSNEON, 8, 74, fusedIQ2XSNEON},
+	dequant.IQ2S:          {unpackIQ2SNEON, 8, 82, fusedIQ2SNEON},
+	dequant.IQ3S:          {unpackIQ3SNEON, 8, 110, fusedIQ3SNEON},
+	dequant.IQ1S:          {unpackIQ1SNEON, 8, 50, fusedIQ1SNEON},
+	dequant.Q2_0:          {unpackQ20NEON, 2, 18, fusedQ20NEON},
+	dequant.PQ2_0:         {unpackPQ20NEON, 4, 34, fusedPQ20NEON},
+	dequant.TQ2_0:         {unpackTQ20NEON, 8, 66, fusedTQ20NEON},
+	dequant.Q1_0:          {unpackQ10NEON, 4, 18, fusedQ10NEON},
 }
 
 // signMasks are the masks of eight bytes of 7-bit indices of signs, for the kernels of the i-quants.

@@ -91,3 +91,43 @@ func unpackIQ2XXSNEON(codes *byte, scales, mins *float32, src *byte, stride, blo
 //
 //go:noescape
 func unpackIQ3XXSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 74 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackIQ2XSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 82 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackIQ2SNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 110 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackIQ3SNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 50 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackIQ1SNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 18 bytes, of 64 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackQ20NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 34 bytes, of 128 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackPQ20NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 66 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackTQ20NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 18 bytes, of 128 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackQ10NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)

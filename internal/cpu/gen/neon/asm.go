@@ -279,6 +279,11 @@ func (k *kernel) narrowUpper(d, n vec) {
 	k.word(three(0x0f108400, d, n, 0), "SHRN V%d.4H, V%d.4S, #16", d, n)
 }
 
+// shiftBytes shifts bytes to the left by those of m, to the right by less than nothing.
+func (k *kernel) shiftBytes(d, n, m vec) {
+	k.word(three(0x6e204400, d, n, m), "USHL V%d.16B, V%d.16B, V%d.16B", d, n, m)
+}
+
 // without clears the bits of n that m has.
 func (k *kernel) without(d, n, m vec) {
 	k.word(three(0x4e601c00, d, n, m), "BIC V%d.16B, V%d.16B, V%d.16B", d, n, m)

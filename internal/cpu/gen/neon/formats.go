@@ -7,7 +7,8 @@ func formats() []*format {
 	return []*format{
 		formatQ8(), formatQ4K(), formatQ5K(), formatQ6K(), formatQ40(), formatIQ4NL(), formatIQ4XS(), formatMXFP4(),
 		formatAffine4(), formatQ41(), formatQ5("Q50", 22, false), formatQ5("Q51", 24, true), formatQ2K(), formatQ3K(), formatNVFP4(),
-		formatIQ2XXS(), formatIQ3XXS(),
+		formatIQ2XXS(), formatIQ3XXS(), formatIQ2XS(), formatIQ2S(), formatIQ3S(), formatIQ1S(),
+		formatTwoBits("Q20", 18, 2), formatTwoBits("PQ20", 34, 4), formatTQ20(), formatQ10(),
 	}
 }
 

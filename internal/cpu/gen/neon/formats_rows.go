@@ -210,100 +210,91 @@ func formatNVFP4() *format {
 	return b
 }
 
-// The registers of grids and of what is looked up in them.
-const (
-	gridAt, signsAt = gp(22), gp(23)
-	one, other      = gp(20), gp(21)
-)
-
-// grid is a format of entries of a grid and indices of signs, seven bits an index: a unit's four, and a scale above them.
-// disps are where a unit's entries and its signs are, and how far those of the next unit are; factor is what scales are
-// multiplied by.
-type grid struct {
-	name          string
-	bytes         int
-	signs, stride int
-	factor        uint32
-	entries       func(k *kernel, to vec, row gp, unit, part int)
-}
-
-func (g *grid) format() *format {
-	const d, t, half, factor = vec(12), vec(16), vec(30), vec(29)
+// formatTwoBits has a scale, then codes of two bits in order, which are meant less one.
+func formatTwoBits(name string, bytes, units int) *format {
+	const which, shifts, two, less = vec(30), vec(29), vec(28), vec(27)
 	b := &format{
-		name: g.name, bytes: g.bytes, units: 8, groups: 8,
+		name: name, bytes: bytes, units: units, groups: units,
 		constants: func(k *kernel) {
-			k.p("MOVD ·grid%s(SB), R%d", g.name, gridAt)
-			k.p("MOVD ·signMasks(SB), R%d", signsAt)
-			k.constant(0x3f000000, half)
-			k.constant(g.factor, factor)
+			k.eights(0x0101010100000000, 0x0303030302020202, which)
+			k.eights(0xfafcfe00fafcfe00, 0xfafcfe00fafcfe00, shifts) // to the right by 0, 2, 4, 6
+			k.bytes(3, two)
+			k.bytes(1, less)
 		},
 		scales: func(u *unpacker) {
-			u.halves(0, d)
-			for i := range 8 {
-				disp := g.signs + g.stride*i
-				c := (disp - 2) % 16 / 4
-				if i == 0 || c < g.stride/4 {
-					u.columns(disp-4*c, 0)
-				}
-				u.dwordsRight(t, vec(c), 28)
-				u.toFloats(t, t)
-				u.fadd(t, t, half)
-				u.fmul(t, t, d)
-				u.fmul(t, t, factor)
-				u.scale(t, i)
+			u.halves(0, 12)
+			for g := range units {
+				u.scale(12, g)
 			}
 		},
 		codes: func(k *kernel, to vec, row gp, unit, part int) {
-			g.entries(k, to, row, unit, part)
-			k.p("MOVWU %d(R%d), R%d", g.signs+g.stride*unit, row, other)
-			k.p("UBFX $%d, R%d, $7, R%d", 14*part, other, one)
-			k.p("UBFX $%d, R%d, $7, R%d", 14*part+7, other, other)
-			k.entry(spoiled, signsAt, one, 0)
-			k.entry(spoiled, signsAt, other, 1)
-			k.p("VEOR V%d.B16, V%d.B16, V%d.B16", spoiled, to, to)
-			k.subBytes(to, to, spoiled)
+			k.loadSAt(row, 2+8*unit+4*part, to)
+			k.look(to, to, which)
+			k.shiftBytes(to, to, shifts)
+			k.and(to, to, two)
+			k.subBytes(to, to, less)
 		},
 	}
 	b.rowByRow()
 	return b
 }
 
-// entry loads the eight bytes that i counts of a table to a half of v: the lower first. It changes i.
-func (k *kernel) entry(v vec, table, i gp, half int) {
-	if half == 0 {
-		k.p("FMOVD (R%d)(R%d<<3), F%d", table, i, v)
-		return
-	}
-	k.p("ADD R%d<<3, R%d, R%d", i, table, i)
-	k.p("VLD1 (R%d), V%d.D[1]", i, v)
+// loadSAt loads a dword that need not be aligned.
+func (k *kernel) loadSAt(row gp, disp int, to vec) {
+	k.p("MOVWU %d(R%d), R%d", disp, row, other)
+	k.p("FMOVS R%d, F%d", other, to)
 }
 
-func formatIQ2XXS() *format {
-	g := &grid{name: "IQ2XXS", bytes: 66, signs: 6, stride: 8, factor: 0x3e800000}
-	g.entries = func(k *kernel, to vec, row gp, unit, part int) {
-		k.p("MOVHU %d(R%d), R%d", 2+8*unit+2*part, row, other)
-		k.p("AND $255, R%d, R%d", other, one)
-		k.p("LSR $8, R%d, R%d", other, other)
-		k.entry(to, gridAt, one, 0)
-		k.entry(to, gridAt, other, 1)
-	}
-	return g.format()
-}
-
-// formatIQ3XXS has entries of four bytes, which lie as far apart as those of eight.
-func formatIQ3XXS() *format {
-	g := &grid{name: "IQ3XXS", bytes: 98, signs: 66, stride: 4, factor: 0x3f000000}
-	g.entries = func(k *kernel, to vec, row gp, unit, part int) {
-		k.p("MOVWU %d(R%d), R%d", 2+8*unit+4*part, row, other)
-		for i := range 4 {
-			k.p("UBFX $%d, R%d, $8, R%d", 8*i, other, one)
-			k.p("ADD R%d<<3, R%d, R%d", one, gridAt, one)
-			if i == 0 {
-				k.loadS(one, 0, to)
-			} else {
-				k.p("VLD1 (R%d), V%d.S[%d]", one, to, i)
+func formatTQ20() *format {
+	const two, less = vec(28), vec(27)
+	b := &format{
+		name: "TQ20", bytes: 66, units: 8, groups: 8,
+		constants: func(k *kernel) {
+			k.bytes(3, two)
+			k.bytes(1, less)
+		},
+		scales: func(u *unpacker) {
+			u.halves(64, 12)
+			for g := range 8 {
+				u.scale(12, g)
 			}
-		}
+		},
+		codes: func(k *kernel, to vec, row gp, unit, part int) {
+			k.load(row, 32*(unit/4)+16*part, to)
+			k.twoBits(to, unit%4, two)
+			k.subBytes(to, to, less)
+		},
 	}
-	return g.format()
+	b.rowByRow()
+	return b
+}
+
+// formatQ10 has bits that mean 1 or, where they are not set, -1.
+func formatQ10() *format {
+	const which, bits, one, all = vec(30), vec(29), vec(28), vec(27)
+	b := &format{
+		name: "Q10", bytes: 18, units: 4, groups: 4,
+		constants: func(k *kernel) {
+			k.eights(0x0000000000000000, 0x0101010101010101, which)
+			k.eights(0x8040201008040201, 0x8040201008040201, bits)
+			k.bytes(1, one)
+			k.bytes(0xff, all)
+		},
+		scales: func(u *unpacker) {
+			u.halves(0, 12)
+			for g := range 4 {
+				u.scale(12, g)
+			}
+		},
+		codes: func(k *kernel, to vec, row gp, unit, part int) {
+			k.addTo(2+4*unit+2*part, row, spare)
+			k.p("VLD1R (R%d), [V%d.H8]", spare, to)
+			k.look(to, to, which)
+			k.p("VCMTST V%d.B16, V%d.B16, V%d.B16", bits, to, to)
+			k.without(to, all, to)
+			k.or(to, to, one)
+		},
+	}
+	b.rowByRow()
+	return b
 }
