@@ -295,7 +295,11 @@ func TestDraftKeepsText(t *testing.T) {
 	d := open(t, Devices()[0])
 	requests := []engine.Request{{Prompt: tokens[:30], MaxTokens: 4}, {Prompt: tokens[7:20], MaxTokens: 3}}
 	rows := engine.Options{Chunk: 24}.MaxRows()
-	n := p.on(t, p.backend(t, d, Options{MaxRows: rows, WideKV: true}))
+	b := p.backend(t, d, Options{MaxRows: rows, WideKV: true})
+	n := p.on(t, b)
+	if b.chooser.room[roomBefore] != nil || b.chooser.room[roomAfter] != nil {
+		t.Error("the selector's codebooks are copied, though the draft's images have them")
+	}
 	without, _ := generated(t, n, false, requests)
 	with, _ := generated(t, n, true, requests)
 	want, _ := generated(t, p.on(t, reference.New(x.plan, rows)), false, requests)
