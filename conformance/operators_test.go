@@ -24,6 +24,8 @@ type operatorBackend struct {
 
 	// activations reports whether inputs of products beside weights in blocks are rounded to 8 bits in units of 32.
 	activations bool
+	// bf16 reports whether inputs beside BF16 weights are rounded to bfloat16, in products of whole units.
+	bf16 bool
 	// kv is the unit roundoff of stored keys and values, codes what they stray beside it by the largest of their head.
 	kv, codes float64
 	// planes reports whether experts are read as planes, which take rows in whole tiles.
@@ -53,7 +55,7 @@ func operatorBackends() []operatorBackend {
 				o.KV, kv, name = cpu.KVFloat, float32Roundoff, name+" exact"
 			}
 			open := func(p *planner.Plan, maxRows int) (model.Backend, error) { return cpu.New(p, maxRows, o) }
-			all = append(all, operatorBackend{name: name, open: open, activations: !exact, kv: kv})
+			all = append(all, operatorBackend{name: name, open: open, activations: !exact, kv: kv, bf16: !exact && l == cpu.AVX512BF16})
 		}
 	}
 	return append(all, metalBackends()...)
@@ -291,10 +293,12 @@ type decoded struct {
 	cols         int
 	values, size []float64
 	rounded      bool // its products take rounded inputs, where the backend does so
+	bf16         bool
 }
 
 func decode(m dequant.Matrix) decoded {
 	d := decoded{cols: m.Cols, rounded: m.Format.Block > 1 && m.Format.Type != dequant.FP8Rows}
+	d.bf16 = m.Format.Type == dequant.BF16 && m.Cols%32 == 0
 	row := make([]float32, m.Cols)
 	for i := range m.Rows {
 		m.DecodeRow(row, i)
@@ -319,7 +323,7 @@ const step = (0.5 + 127*4*float32Roundoff) / 127
 // productBound bounds the error of a product of row r of the weights and x: what the rounding of x makes of it, and the
 // roundings of the sum.
 func (b *operatorBackend) productBound(w *decoded, r int, x []float64) float64 {
-	var rounding, size float64
+	var rounding, halves, size float64
 	for at := 0; at < w.cols; at += 32 {
 		most := 0.0
 		for _, v := range x[at:min(at+32, w.cols)] {
@@ -328,9 +332,13 @@ func (b *operatorBackend) productBound(w *decoded, r int, x []float64) float64 {
 		for i := at; i < min(at+32, w.cols); i++ {
 			rounding += math.Abs(w.values[r*w.cols+i]) * most * step
 			size += w.size[r*w.cols+i] * (math.Abs(x[i]) + most*step)
+			halves += math.Abs(w.values[r*w.cols+i] * x[i])
 		}
 	}
-	if !w.rounded || !b.activations {
+	switch {
+	case w.bf16 && b.bf16:
+		rounding = halves * bf16Roundoff
+	case !w.rounded || !b.activations:
 		rounding = 0
 	}
 	return rounding + float64(w.cols/8+16)*float32Roundoff*size

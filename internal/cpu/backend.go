@@ -95,6 +95,7 @@ type worker struct {
 	acc     [2][]float32 // [rows][lanes] of a tile; the second is that of a gate's other half
 	buffers []byte       // of unpacked blocks
 	floats  floatRows
+	bf16    bf16Scratch
 	row     []float32 // decoded rows
 	taps    [maxTaps][]float32
 	gdn     gdnScratch

@@ -3,6 +3,8 @@ package cpu_test
 import (
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -130,50 +132,79 @@ const demoNoise = 0.5
 func TestDemo(t *testing.T) {
 	eachLevel(t, func(t *testing.T, l cpu.Level) {
 		prompts := demoPrompts(t)
-		few := testing.Short() || slow(l)
-		if few {
+		switch {
+		case slow(l) && l == cpu.AMX:
+			prompts = prompts[:2]
+		case testing.Short() || slow(l):
 			prompts = prompts[:8]
 		}
-		o := engine.Options{Context: demoContext, Vocab: 4096}
-		d := loadDemo(t, fixtures.Pebble, o.MaxRows(), cpu.Options{Level: l.String()})
-		var answers [2][][]int32
-		for i, drafted := range []bool{false, true} {
-			e := d.engine(t, o, drafted)
-			answers[i] = make([][]int32, len(prompts))
-			var wg sync.WaitGroup
-			room := make(chan struct{}, 4)
-			for j, p := range prompts {
-				wg.Go(func() {
-					room <- struct{}{}
-					defer func() { <-room }()
-					answers[i][j] = generate(t, e, p.IDs, len(p.Greedy), p.Greedy[len(p.Greedy)-1])
-				})
-			}
-			wg.Wait()
-			if drafted {
-				s := e.Speculation()
-				got := s.Counts.TokensPerCycle()
-				t.Logf("%.3f tokens a cycle, %.3f in the README", got, demoTokensPerCycle)
-				if !few && got < 0.95*demoTokensPerCycle {
-					t.Errorf("%.3f tokens a cycle, want %.3f less 5%%", got, demoTokensPerCycle)
-				}
-			}
-			e.Close()
-		}
-		if diff := cmp.Diff(answers[0], answers[1]); diff != "" {
-			t.Errorf("with and without the draft: %s", diff)
-		}
-		held := 0
-		for j, p := range prompts {
-			if p.Margin > demoNoise {
-				held++
-				if diff := cmp.Diff(p.Greedy, answers[0][j]); diff != "" {
-					t.Errorf("%s: %s", p.Question, diff)
-				}
-			}
-		}
-		t.Logf("%d of %d prompts held to the golden text", held, len(prompts))
+		testDemo(t, l, fixtures.Pebble, prompts)
 	})
+}
+
+// TestDemoBF16 is TestDemo with BF16 weights, at the levels that differ in how they multiply these.
+func TestDemoBF16(t *testing.T) {
+	target, err := os.ReadFile(filepath.Join("..", "..", "fixtures", "pebble", "pebble-BF16.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eachLevel(t, func(t *testing.T, l cpu.Level) {
+		if l != cpu.AVX512BF16 && l != cpu.AMX {
+			return
+		}
+		prompts := demoPrompts(t)
+		if testing.Short() || slow(l) {
+			prompts = prompts[:1]
+		}
+		testDemo(t, l, target, prompts)
+	})
+}
+
+func testDemo(t *testing.T, l cpu.Level, target []byte, prompts []demoPrompt) {
+	few := len(prompts) < 40
+	o := engine.Options{Context: demoContext, Vocab: 4096}
+	d := loadDemo(t, target, o.MaxRows(), cpu.Options{Level: l.String()})
+	var answers [2][][]int32
+	for i, drafted := range []bool{false, true} {
+		e := d.engine(t, o, drafted)
+		answers[i] = make([][]int32, len(prompts))
+		var wg sync.WaitGroup
+		room := make(chan struct{}, 4)
+		for j, p := range prompts {
+			wg.Go(func() {
+				room <- struct{}{}
+				defer func() { <-room }()
+				answers[i][j] = generate(t, e, p.IDs, len(p.Greedy), p.Greedy[len(p.Greedy)-1])
+			})
+		}
+		wg.Wait()
+		if drafted {
+			s := e.Speculation()
+			got := s.Counts.TokensPerCycle()
+			t.Logf("%.3f tokens a cycle, %.3f in the README", got, demoTokensPerCycle)
+			if !few && got < 0.95*demoTokensPerCycle {
+				t.Errorf("%.3f tokens a cycle, want %.3f less 5%%", got, demoTokensPerCycle)
+			}
+		}
+		e.Close()
+	}
+	if diff := cmp.Diff(answers[0], answers[1]); diff != "" {
+		t.Errorf("with and without the draft: %s", diff)
+	}
+	held, same := 0, 0
+	for j, p := range prompts {
+		diff := cmp.Diff(p.Greedy, answers[0][j])
+		if diff == "" {
+			same++
+		}
+		if p.Margin > demoNoise {
+			held++
+			if diff != "" {
+				t.Errorf("%s: %s", p.Question, diff)
+			}
+		}
+	}
+	t.Logf("%d of %d prompts held to the golden text, %d have it", held, len(prompts), same)
 }
 
 // TestNothingIsAllocated runs decode cycles of the demonstration pair: a pass of the target over eight rows, rows taken

@@ -7,7 +7,8 @@ type input struct {
 	rows   int
 	x      []float32 // as the file's columns have them: rotated and permuted
 	stride int
-	panels []panel // rounded, beside weights in blocks
+	panels []panel  // rounded, beside weights in blocks
+	halves []uint16 // bfloat16 numbers, group after group, as the level's products of them have it
 }
 
 // inputs are those of the products of one task. They keep their memory.
@@ -53,6 +54,9 @@ func (m *matrix) sameInput(o *matrix) bool {
 func (m *matrix) rounded() bool { return m.blocks != nil && !m.exact }
 
 func sameForm(m, o *matrix) bool {
+	if m.bf16 != o.bf16 {
+		return false
+	}
 	if !m.rounded() || !o.rounded() {
 		return m.rounded() == o.rounded()
 	}
@@ -77,7 +81,11 @@ func (in *inputs) of(b *Backend, m *matrix, x []float32, stride, rows int) *inpu
 		t.biases = grown(t.biases, rows*m.cols/m.blocks.group)
 		t.cut(b.k.panels, m)
 	}
-	grain := max(1, 1<<15/(m.cols*task.rowsOf(0)))
+	if m.bf16 {
+		t.halves = grown(t.halves, rows*m.cols*b.k.bf16.terms)
+	}
+	_, each := task.place(0)
+	grain := max(1, 1<<15/(m.cols*each))
 	b.pool.run(task, task.parts(), grain)
 	return &t.input
 }
@@ -102,7 +110,7 @@ func (t *inputBuffer) cut(sizes []int, m *matrix) {
 	}
 }
 
-// inputTask makes an input, panel after panel, or row after row where it has none.
+// inputTask makes an input, panel after panel, group after group, or row after row where it has neither.
 type inputTask struct {
 	b          *Backend
 	m          *matrix
@@ -115,32 +123,41 @@ func (t *inputTask) parts() int {
 	switch {
 	case t.m.rounded():
 		return len(t.to.panels)
+	case t.m.bf16:
+		return groupsOf(t.to.rows)
 	case t.m.signs != nil || t.m.colOrder != nil:
 		return t.to.rows
 	}
 	return 0
 }
 
-func (t *inputTask) rowsOf(i int) int {
-	if t.m.rounded() {
-		return t.to.panels[i].rows
+// place is where part i begins, and its number of rows.
+func (t *inputTask) place(i int) (row, rows int) {
+	switch {
+	case t.m.rounded():
+		return t.to.panels[i].first, t.to.panels[i].rows
+	case t.m.bf16:
+		return i * tileRows, min(tileRows, t.to.rows-i*tileRows)
 	}
-	return 1
+	return i, 1
 }
 
 func (t *inputTask) run(w, first, last int) {
 	for i := first; i < last; i++ {
-		if !t.m.rounded() {
-			t.order(t.b.workers[w], i)
-			continue
-		}
-		p := &t.to.panels[i]
+		row, n := t.place(i)
 		if t.m.signs != nil || t.m.colOrder != nil {
-			for r := range p.rows {
-				t.order(t.b.workers[w], p.first+r)
+			for r := range n {
+				t.order(t.b.workers[w], row+r)
 			}
 		}
-		t.b.k.quantize(p, t.to.x[p.first*t.to.stride:], t.to.stride)
+		x := t.to.x[row*t.to.stride:]
+		switch {
+		case t.m.rounded():
+			t.b.k.quantize(&t.to.panels[i], x, t.to.stride)
+		case t.m.bf16:
+			k, cols := t.b.k.bf16, t.m.cols
+			k.split(t.to.halves[k.terms*cols*row:], x, t.to.stride, n, cols)
+		}
 	}
 }
 

@@ -42,6 +42,8 @@ type kernels struct {
 	dot func(acc []float32, w *floatRows, x []float32, stride, rows int)
 	// decode is Matrix.DecodeRow, bit for bit, for the formats whose rows are decoded before dot; nil: that itself.
 	decode func(dst []float32, m *dequant.Matrix, row int)
+	// bf16 are products of BF16 weights with activations in bfloat16 numbers; nil: dot makes them.
+	bf16 *bf16Kernels
 	// readsFloats says that dot reads weights of every floatKind as they are stored, and not decoded ones alone.
 	readsFloats bool
 

@@ -7,6 +7,7 @@ import (
 )
 
 //go:generate go run ./gen -kernels attention -out attention_amd64.s -stubs attention_stubs_amd64.go -pkg cpu
+//go:generate go run ./gen -kernels bf16 -out bf16_amd64.s -stubs bf16_stubs_amd64.go -pkg cpu
 //go:generate go run ./gen -kernels dot -out dot_amd64.s -stubs dot_stubs_amd64.go -pkg cpu
 //go:generate go run ./gen -kernels gdn -out gdn_amd64.s -stubs gdn_stubs_amd64.go -pkg cpu
 //go:generate go run ./gen -kernels peak -out peak_amd64.s -stubs peak_stubs_amd64.go -pkg cpu
@@ -16,7 +17,9 @@ import (
 //go:generate go run ./gen -kernels unpack -out unpack_amd64.s -stubs unpack_stubs_amd64.go -pkg cpu
 //go:generate go run ./gen -kernels vector -out vector_amd64.s -stubs vector_stubs_amd64.go -pkg cpu
 
-var kernelsFor = [...]*kernels{Generic: &genericKernels, AVX2: kernels256(), AVX512: kernels512(), AMX: kernelsAMX(), NEON: nil}
+var kernelsFor = [...]*kernels{
+	Generic: &genericKernels, AVX2: kernels256(), AVX512: kernels512(), AVX512BF16: kernels512BF16(), AMX: kernelsAMX(), NEON: nil,
+}
 
 // machineRuns reports whether the processor and the system run a level.
 func machineRuns(l Level) bool {
@@ -26,6 +29,8 @@ func machineRuns(l Level) bool {
 	case AVX512:
 		return machineRuns(AVX2) &&
 			cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL, cpuid.AVX512VNNI)
+	case AVX512BF16:
+		return machineRuns(AVX512) && cpuid.CPU.Supports(cpuid.AVX512BF16)
 	case AMX:
 		return machineRuns(AVX512) && amx.Runs()
 	}

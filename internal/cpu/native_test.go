@@ -52,8 +52,9 @@ func rms(a, b []float32) float64 {
 }
 
 // TestRoundedLogits holds the ordinary options to how far the golden implementation's own rounding strays from the exact
-// logits: no further, over the positions both have. The mixture of experts is left out of the figure where either takes
-// another expert, which the README says to expect.
+// logits: no further, over the positions both have. Keys and values of 8 bits, which that did not have, add what they alone
+// do, as independent errors add. The mixture of experts is left out of the figure where either takes another expert, which
+// the README says to expect.
 func TestRoundedLogits(t *testing.T) {
 	eachLevel(t, func(t *testing.T, l cpu.Level) {
 		for _, kv := range []cpu.KVFormat{cpu.KVBF16, cpu.KVInt8} {
@@ -62,14 +63,23 @@ func TestRoundedLogits(t *testing.T) {
 					continue
 				}
 				g, theirs := readGolden(t, name), readNative(t, name)
-				n := load(t, tinyPath(name+".gguf"), 64, cpu.Options{Level: l.String(), KV: kv}, model.Options{})
-				forward(t, n, newLane(t, n), g.Tokens)
-				var ours, native float64
+				strays := func(o cpu.Options) (sum float64) {
+					o.Level, o.KV = l.String(), kv
+					n := load(t, tinyPath(name+".gguf"), 64, o, model.Options{})
+					forward(t, n, newLane(t, n), g.Tokens)
+					for _, p := range theirs.positions {
+						sum += rms(n.Logits(int(p)), g.Logits[p])
+					}
+					return sum / float64(len(theirs.positions))
+				}
+				ours, native := strays(cpu.Options{}), 0.0
 				for i, p := range theirs.positions {
-					ours += rms(n.Logits(int(p)), g.Logits[p])
 					native += rms(theirs.logits[i], g.Logits[p])
 				}
-				ours, native = ours/float64(len(theirs.positions)), native/float64(len(theirs.positions))
+				native /= float64(len(theirs.positions))
+				if kv == cpu.KVInt8 {
+					native = math.Hypot(native, strays(cpu.Options{Exact: true}))
+				}
 				t.Logf("%-22s kv %d: strays %.4f, the golden implementation's rounding %.4f", name, kv, ours, native)
 				// Eight positions tell no more than this.
 				if native *= 1.1; !(ours <= native) {

@@ -126,11 +126,18 @@ func kernels512() *kernels {
 	return k
 }
 
+// kernels512BF16 are those of AVX-512, and products of bfloat16 numbers.
+func kernels512BF16() *kernels {
+	k := kernels512()
+	k.level, k.bf16 = AVX512BF16, &bf16Rounded
+	return k
+}
+
 // kernelsAMX are those of AVX-512, and tiles where there are rows enough to fill them.
 func kernelsAMX() *kernels {
 	k := kernels512()
 	k.level, k.panels = AMX, []int{tileRows, 8, 4, 2, 1}
-	k.quantize, k.together = quantizeTiles, productTiles
+	k.quantize, k.together, k.bf16 = quantizeTiles, productTiles, &bf16Split
 	return k
 }
 

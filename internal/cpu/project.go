@@ -137,7 +137,11 @@ func (b *Backend) tileProducts(w *worker, acc []float32, m *matrix, in *input, r
 
 // tileProduct writes the products of rows of a matrix and all rows of an input to acc, [input rows][lanes].
 func (b *Backend) tileProduct(w *worker, acc []float32, m *matrix, in *input, row, rows int) {
-	if m.blocks == nil {
+	switch {
+	case m.bf16:
+		b.bf16Product(w, acc, m, in, row, rows)
+		return
+	case m.blocks == nil:
 		b.floatProduct(w, acc, m, in, row, rows)
 		return
 	}

@@ -19,6 +19,7 @@ type matrix struct {
 	blocks *blockFormat // of weights in blocks of small integers; nil: the product is one of float32 values
 	exact  bool         // activations are not rounded beside them
 	floats floatKind    // of the float32 product's weights
+	bf16   bool         // activations are bfloat16 numbers beside them
 }
 
 // A floatKind says how the weights of a float32 product are stored.
@@ -89,6 +90,7 @@ func (b *Backend) newMatrix(t *planner.Tensor, stored dequant.Matrix) (*matrix, 
 	}
 	m.floats = floatsOf(&stored)
 	m.exact = b.exact || precise(t.Role)
+	m.bf16 = b.k.multipliesBF16(m)
 	if m.blocks = blocksOf(&stored); m.blocks != nil {
 		b.k.form(m.blocks, &stored)
 	}

@@ -14,6 +14,7 @@ import (
 
 var stems = map[string]func(){
 	"attention": attentionKernels,
+	"bf16":      bf16Kernels,
 	"dot":       dotKernels,
 	"gdn":       gdnKernels,
 	"peak":      peakKernels,
