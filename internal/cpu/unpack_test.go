@@ -126,6 +126,56 @@ func checkHostile(t *testing.T, k *kernels, m *matrix) {
 	}
 }
 
+// TestFusedHostile holds products of a row without a tile between to the bits of those with one, likewise.
+func TestFusedHostile(t *testing.T) {
+	eachKernels(t, func(t *testing.T, k *kernels) {
+		if k.fused == nil {
+			return
+		}
+		r := rand.New(rand.NewPCG(27, 28))
+		for _, cols := range []int{256, 768} {
+			for _, stored := range blockMatrices(t, 2*k.lanes, cols, r) {
+				for round := range 5 {
+					for _, b := range [][]byte{stored.Data, stored.Scales, stored.Biases} {
+						hostile(b, round, r)
+					}
+					begin, end := stored, stored
+					begin.Data, end.Data = fenced(t, stored.Data)
+					begin.Scales, end.Scales = fenced(t, stored.Scales)
+					begin.Biases, end.Biases = fenced(t, stored.Biases)
+					for _, m := range []dequant.Matrix{begin, end} {
+						checkFused(t, k, blocked(t, k, m), normals(t, r, cols))
+					}
+				}
+			}
+		}
+	})
+}
+
+func checkFused(t *testing.T, k *kernels, m *matrix, x []float32) {
+	t.Helper()
+	w := &worker{}
+	b := &Backend{k: k, pool: newPool(1), workers: []*worker{w}}
+	in := b.inputs.of(b, m, x, m.cols, 1)
+	for row := 0; row < m.rows; row += k.lanes {
+		got, bands := guard(t, k.lanes)
+		if !k.fused(w, got, m, in, row) {
+			return
+		}
+		bands.check("a product without a tile")
+		want := floats(k.lanes)
+		for at := 0; at < m.cols/unit; at += spanUnits {
+			k.unpack(w, m, row, k.lanes, at, min(spanUnits, m.cols/unit-at))
+			k.product(want, &w.tile, &in.panels[0], at)
+		}
+		for i := range want {
+			if !sameFloat(got[i], want[i]) {
+				t.Fatalf("%s row %d: %v, want %v", m.stored.Format, row+i, got[i], want[i])
+			}
+		}
+	}
+}
+
 // TestDecodeRows holds every level's rows of FP8 to package dequant, bit for bit, in blocks and with codes alone, whose
 // columns may be odd: every code, any scale, and nothing beyond.
 func TestDecodeRows(t *testing.T) {
