@@ -131,3 +131,18 @@ func unpackTQ20NEON(codes *byte, scales, mins *float32, src *byte, stride, block
 //
 //go:noescape
 func unpackQ10NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 16 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackCodes4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 32 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackCodes8NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 16 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackCodesFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)

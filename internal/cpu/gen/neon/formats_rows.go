@@ -298,3 +298,38 @@ func formatQ10() *format {
 	b.rowByRow()
 	return b
 }
+
+// formatCodes is codes alone, whose scales lie elsewhere: of four bits, two in a byte, the low one first, or of eight.
+func formatCodes(name string, bits int, constants func(*kernel), value func(k *kernel, v vec)) *format {
+	b := &format{
+		name: name, bytes: unitColumns * bits / 8, units: 1, groups: 1, minima: true,
+		constants: func(k *kernel) {
+			nibbles(k)
+			constants(k)
+		},
+		scales: func(*unpacker) {},
+		codes: func(k *kernel, to vec, row gp, _, part int) {
+			if bits == 8 {
+				k.load(row, 16*part, to)
+			} else {
+				k.load(row, 0, to)
+				k.bytesRight(spoiled, to, 4)
+				k.and(to, to, nibble)
+				k.p("VZIP%d V%d.B16, V%d.B16, V%d.B16", part+1, spoiled, to, to)
+			}
+			value(k, to)
+		},
+	}
+	b.rowByRow()
+	return b
+}
+
+// formatsApart are those of containers that keep scales in tensors of their own. Codes of eight bits lose 128.
+func formatsApart() []*format {
+	const top = vec(30)
+	return []*format{
+		formatCodes("Codes4", 4, func(*kernel) {}, func(*kernel, vec) {}),
+		formatCodes("Codes8", 8, func(k *kernel) { k.bytes(0x80, top) }, func(k *kernel, v vec) { k.subBytes(v, v, top) }),
+		formatCodes("CodesFP4", 4, func(k *kernel) { k.codebook(dequant.MXFP4) }, fromBook),
+	}
+}

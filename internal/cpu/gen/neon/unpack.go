@@ -5,7 +5,7 @@ import "fmt"
 // unpackKernels fill tiles of 8 rows (product_generic.go): four columns of all rows lie side by side.
 func unpackKernels(f *file) {
 	interleave(f)
-	for _, b := range formats() {
+	for _, b := range append(formats(), formatsApart()...) {
 		b.unpack(f)
 	}
 }
