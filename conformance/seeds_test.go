@@ -47,7 +47,7 @@ func (c *thirds) Rows(rows []uint64, proposals []int32) (allowed int, err error)
 // read, some of them under a constraint: the draws are the same and so is the text, unless a draw lies on a boundary of float32. What
 // is chosen twice is the same.
 func TestModelsSeeds(t *testing.T) {
-	const seeds, tokens = 12, 4
+	const seeds, tokens = 10, 4
 	prompt := secondTokens(t, 6)
 	policies := []oracle.Policy{
 		{Temperature: 1}, {Temperature: 0.7, MinP: 0.05}, {Temperature: 1.5, Repetition: 1.1, Frequency: 0.5},
@@ -56,7 +56,7 @@ func TestModelsSeeds(t *testing.T) {
 	m := inGGUF(fixtures.Recipe{Family: "tiny-qwen35", Seed: 5, Formats: fixtures.Uniform(dequant.Q8_0)})
 	p, w := m.open(t)
 	source := generatedDraft(t, p, fixtures.Draft{Family: "tiny-qwen35", Block: 16})
-	o := engine.Options{Context: 256, Vocab: p.Layout.Vocab, Chunk: 48, Lanes: 6, Queue: seeds}
+	o := engine.Options{Context: 256, Vocab: p.Layout.Vocab, Chunk: 64, Lanes: 10, Queue: seeds}
 	answer := func(n model.Network, proposer engine.Proposer, seeds int) (all [][]int32) {
 		o := o
 		o.Proposer = proposer
