@@ -31,15 +31,16 @@ const pipedBuffers = 2 * (16*256 + 2*16*64)
 
 // unpackers512 are those of formats whose blocks hold everything.
 var unpackers512 = map[dequant.Type]*tileUnpacker{
-	dequant.Q4_K:          {f: unpackQ4K512, units: 8, bytes: 144, fused: fusedQ4K512, piped: pipedQ4K512r8},
-	dequant.Q5_K:          {f: unpackQ5K512, units: 8, bytes: 176, fused: fusedQ5K512, piped: pipedQ5K512r8},
-	dequant.Q6_K:          {f: unpackQ6K512, units: 8, bytes: 210, bias: 32, fused: fusedQ6K512, piped: pipedQ6K512r8},
-	dequant.Q8_0:          {f: unpackQ8512, units: 2, bytes: 68, bias: 128, fused: fusedQ8512, piped: pipedQ8512r8},
-	dequant.Q4_0:          {f: unpackQ40512, units: 1, bytes: 18, bias: 8, fused: fusedQ40512, piped: pipedQ40512r8},
-	dequant.IQ4NL:         {f: unpackIQ4NL512, units: 1, bytes: 18, bias: 128, fused: fusedIQ4NL512, piped: pipedIQ4NL512r8},
-	dequant.IQ4XS:         {f: unpackIQ4XS512, units: 8, bytes: 136, bias: 128, fused: fusedIQ4XS512, piped: pipedIQ4XS512r8},
-	dequant.MXFP4:         {f: unpackMXFP4512, units: 1, bytes: 17, bias: 128, fused: fusedMXFP4512, piped: pipedMXFP4512r8},
-	dequant.NVFP4:         {f: unpackNVFP4512, units: 2, bytes: 36, bias: 128, scaled: true, fused: fusedNVFP4512, piped: pipedNVFP4512r8},
+	dequant.Q4_K:  {f: unpackQ4K512, units: 8, bytes: 144, fused: fusedQ4K512, piped: pipedQ4K512r8},
+	dequant.Q5_K:  {f: unpackQ5K512, units: 8, bytes: 176, fused: fusedQ5K512, piped: pipedQ5K512r8},
+	dequant.Q6_K:  {f: unpackQ6K512, units: 8, bytes: 210, bias: 32, fused: fusedQ6K512, piped: pipedQ6K512r8},
+	dequant.Q8_0:  {f: unpackQ8512, units: 2, bytes: 68, bias: 128, fused: fusedQ8512, piped: pipedQ8512r8},
+	dequant.Q4_0:  {f: unpackQ40512, units: 1, bytes: 18, bias: 8, fused: fusedQ40512, piped: pipedQ40512r8},
+	dequant.IQ4NL: {f: unpackIQ4NL512, units: 1, bytes: 18, bias: 128, fused: fusedIQ4NL512, piped: pipedIQ4NL512r8},
+	dequant.IQ4XS: {f: unpackIQ4XS512, units: 8, bytes: 136, bias: 128, fused: fusedIQ4XS512, piped: pipedIQ4XS512r8},
+	dequant.MXFP4: {f: unpackMXFP4512, units: 1, bytes: 17, bias: 128, fused: fusedMXFP4512, piped: pipedMXFP4512r8},
+	dequant.NVFP4: {f: unpackNVFP4512, units: 2, bytes: 36, bias: 128, scaled: true,
+		fused: fusedNVFP4512, piped: pipedNVFP4512r8},
 	dequant.IQ2XXS:        {f: unpackIQ2XXS512, units: 8, bytes: 66, bias: 128, fused: fusedIQ2XXS512, piped: pipedIQ2XXS512r8},
 	dequant.IQ3XXS:        {f: unpackIQ3XXS512, units: 8, bytes: 98, bias: 128, fused: fusedIQ3XXS512, piped: pipedIQ3XXS512r8},
 	dequant.Affine(4, 64): {f: unpackAffine4512, units: 2, bytes: 36, fused: fusedAffine4512, piped: pipedAffine4512r8},
@@ -97,17 +98,19 @@ type apartAssembly struct {
 }
 
 var apart512 = &apartAssembly{
-	lanes:  lanes512,
-	bits:   [9]codesAssembly{2: unpackBits2_512, 3: unpackBits3_512, 4: unpackBits4_512, 5: unpackBits5_512, 6: unpackBits6_512, 8: unpackBits8_512},
-	pairs:  unpackPairs512,
-	affine: affineScales512, lifted: affineScalesLifted512, e4m3: scalesE4M3_512, e8m0: scalesE8M0_512,
+	lanes: lanes512,
+	bits: [9]codesAssembly{
+		2: unpackBits2_512, 3: unpackBits3_512, 4: unpackBits4_512, 5: unpackBits5_512, 6: unpackBits6_512, 8: unpackBits8_512,
+	},
+	pairs: unpackPairs512, affine: affineScales512, lifted: affineScalesLifted512, e4m3: scalesE4M3_512, e8m0: scalesE8M0_512,
 }
 
 var apart256 = &apartAssembly{
-	lanes:  lanes256,
-	bits:   [9]codesAssembly{2: unpackBits2_256, 3: unpackBits3_256, 4: unpackBits4_256, 5: unpackBits5_256, 6: unpackBits6_256, 8: unpackBits8_256},
-	pairs:  unpackPairs256,
-	affine: affineScales256, lifted: affineScalesLifted256, e4m3: scalesE4M3_256, e8m0: scalesE8M0_256,
+	lanes: lanes256,
+	bits: [9]codesAssembly{
+		2: unpackBits2_256, 3: unpackBits3_256, 4: unpackBits4_256, 5: unpackBits5_256, 6: unpackBits6_256, 8: unpackBits8_256,
+	},
+	pairs: unpackPairs256, affine: affineScales256, lifted: affineScalesLifted256, e4m3: scalesE4M3_256, e8m0: scalesE8M0_256,
 }
 
 // unpacker is that of a matrix's format.
