@@ -126,3 +126,18 @@ func fusedTQ20NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ah
 //
 //go:noescape
 func fusedQ10NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 148 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedNVFP4RowsNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 54 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedTQ10NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+
+// The product of 8 rows of blocks of 56 bytes and a row of activations. Scales and minima are room for a block's.
+//
+//go:noescape
+func fusedIQ1MNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)

@@ -46,6 +46,9 @@ var unpackersNEON = map[dequant.Type]*tileUnpacker{
 	dequant.PQ2_0:         {f: unpackPQ20NEON, units: 4, bytes: 34, fused: fusedPQ20NEON},
 	dequant.TQ2_0:         {f: unpackTQ20NEON, units: 8, bytes: 66, fused: fusedTQ20NEON},
 	dequant.Q1_0:          {f: unpackQ10NEON, units: 4, bytes: 18, fused: fusedQ10NEON},
+	dequant.NVFP4Rows:     {f: unpackNVFP4RowsNEON, units: 8, bytes: 148, fused: fusedNVFP4RowsNEON},
+	dequant.TQ1_0:         {f: unpackTQ10NEON, units: 8, bytes: 54, fused: fusedTQ10NEON},
+	dequant.IQ1M:          {f: unpackIQ1MNEON, units: 8, bytes: 56, fused: fusedIQ1MNEON},
 }
 
 // signMasks are the masks of eight bytes of 7-bit indices of signs, for the kernels of the i-quants.

@@ -132,6 +132,21 @@ func unpackTQ20NEON(codes *byte, scales, mins *float32, src *byte, stride, block
 //go:noescape
 func unpackQ10NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
 
+// Unpacks blocks of 148 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackNVFP4RowsNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 54 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackTQ10NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
+// Unpacks blocks of 56 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
+//
+//go:noescape
+func unpackIQ1MNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+
 // Unpacks blocks of 16 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape

@@ -284,6 +284,15 @@ func (k *kernel) shiftBytes(d, n, m vec) {
 	k.word(three(0x6e204400, d, n, m), "USHL V%d.16B, V%d.16B, V%d.16B", d, n, m)
 }
 
+// mulBytes are the lower halves of products of bytes, halfSum halves of sums of unsigned bytes, rounded down.
+func (k *kernel) mulBytes(d, n, m vec) {
+	k.word(three(0x4e209c00, d, n, m), "MUL V%d.16B, V%d.16B, V%d.16B", d, n, m)
+}
+
+func (k *kernel) halfSum(d, n, m vec) {
+	k.word(three(0x6e200400, d, n, m), "UHADD V%d.16B, V%d.16B, V%d.16B", d, n, m)
+}
+
 // without clears the bits of n that m has.
 func (k *kernel) without(d, n, m vec) {
 	k.word(three(0x4e601c00, d, n, m), "BIC V%d.16B, V%d.16B, V%d.16B", d, n, m)

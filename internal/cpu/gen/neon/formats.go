@@ -9,6 +9,7 @@ func formats() []*format {
 		formatAffine4(), formatQ41(), formatQ5("Q50", 22, false), formatQ5("Q51", 24, true), formatQ2K(), formatQ3K(), formatNVFP4(),
 		formatIQ2XXS(), formatIQ3XXS(), formatIQ2XS(), formatIQ2S(), formatIQ3S(), formatIQ1S(),
 		formatTwoBits("Q20", 18, 2), formatTwoBits("PQ20", 34, 4), formatTQ20(), formatQ10(),
+		formatNVFP4Rows(), formatTQ10(), formatIQ1M(),
 	}
 }
 

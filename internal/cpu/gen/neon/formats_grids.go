@@ -294,3 +294,51 @@ func formatIQ1S() *format {
 	}
 	return g.format()
 }
+
+// formatIQ1M has codes as IQ1_S, sixteen scales of three bits, and d in the top nibbles of their four words.
+func formatIQ1M() *format {
+	const odd, d16, seven, t = vec(30), vec(13), vec(28), vec(17)
+	const nibble0 = vec(24) // and those above it, to V27
+	g := &grid{
+		name: "IQ1M", table: "gridIQ1", bytes: 56, groups: 16,
+		constants: func(k *kernel) {
+			k.constant(7, seven)
+			k.constant(1, odd)
+			k.constant(eighth, gridFactor)
+			for i := range 4 {
+				k.constant(0xf<<(4*i), nibble0+vec(i))
+			}
+		},
+		scales: func(u *unpacker) {
+			u.columns(40, 0)
+			for i, by := range []int{12, 24, 4, 16} {
+				u.dwordsRight(t, vec(2+i/2), by)
+				u.and(t, t, nibble0+vec(i))
+				if i == 0 {
+					u.move(d16, t)
+				} else {
+					u.or(d16, d16, t)
+				}
+			}
+			u.narrow(gridD, d16)
+			u.fromHalves(gridD, gridD)
+			u.fmul(gridD, gridD, gridFactor)
+			for g := range 16 {
+				u.dwordsRightOrNone(gridT, vec(2+g/8), g/4%2*16+g%4*3)
+				u.and(gridT, gridT, seven)
+				u.odd(g, odd)
+			}
+		},
+		entries: func(k *kernel, to vec, row gp, unit, part int) {
+			k.p("MOVBU %d(R%d), R%d", 32+2*unit+part, row, high)
+			k.twoBytes(row, 4*unit+2*part)
+			for i, r := range []gp{one, other} {
+				k.withHigh(r, 4*i, 3)
+				k.bits(highBit, high, 4*i+3, 1)
+				k.p("ORR R%d<<11, R%d, R%d", highBit, r, r)
+				k.entry(to, gridAt, r, i)
+			}
+		},
+	}
+	return g.format()
+}

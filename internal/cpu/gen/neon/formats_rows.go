@@ -299,6 +299,104 @@ func formatQ10() *format {
 	return b
 }
 
+// formatNVFP4Rows has a signed E4M3 scale for 16 codes, which are twice the values and in order, and a scale of its own.
+func formatNVFP4Rows() *format {
+	const global, t, sign = vec(12), vec(16), vec(17)
+	const magnitude, top, power, half = vec(29), vec(28), vec(27), vec(26)
+	b := &format{
+		name: "NVFP4Rows", bytes: 148, units: 8, groups: 16,
+		constants: func(k *kernel) {
+			nibbles(k)
+			k.codebook(dequant.NVFP4)
+			k.constant(0x07f00000, magnitude)
+			k.constant(0x80000000, top)
+			k.constant(0x7b800000, power) // 2^120
+			k.constant(0x3f000000, half)
+		},
+		scales: func(u *unpacker) {
+			u.columns(0, 0)
+			for i, r := range u.rows {
+				u.addTo(16, r, spare)
+				u.p("VLD1 (R%d), V%d.S[%d]", spare, global, i)
+			}
+			for g := range 16 {
+				u.dwordsLeftOrNone(sign, vec(g/4), 24-8*(g%4))
+				u.dwordsRight(t, sign, 4)
+				u.and(t, t, magnitude)
+				u.fmul(t, t, power)
+				u.and(sign, sign, top)
+				u.or(t, t, sign)
+				u.fmul(t, t, global)
+				u.fmul(t, t, half)
+				u.scale(t, g)
+			}
+		},
+		codes: func(k *kernel, to vec, row gp, unit, part int) {
+			k.load(row, 20+16*unit, to)
+			k.bytesRight(spoiled, to, 4)
+			k.and(to, to, nibble)
+			k.p("VZIP%d V%d.B16, V%d.B16, V%d.B16", part+1, spoiled, to, to)
+			fromBook(k, to)
+		},
+	}
+	b.rowByRow()
+	return b
+}
+
+func (k *kernel) dwordsLeftOrNone(to, v vec, n int) {
+	if n == 0 {
+		k.move(to, v)
+	} else {
+		k.dwordsLeft(to, v, n)
+	}
+}
+
+// formatTQ10 has ternary digits less one: a byte is a fixed-point fraction of five, which lie a run's length apart: runs of
+// 32 bytes, of 16, and of 4 that have four.
+func formatTQ10() *format {
+	const powers, mixed, less = vec(24), vec(29), vec(30) // powers of three, to V28
+	b := &format{
+		name: "TQ10", bytes: 54, units: 8, groups: 8,
+		constants: func(k *kernel) {
+			power := byte(1)
+			for i := range vec(5) {
+				k.bytes(power, powers+i)
+				power *= 3
+			}
+			k.eights(0x0303030301010101, 0x1b1b1b1b09090909, mixed)
+			k.bytes(1, less)
+		},
+		scales: func(u *unpacker) {
+			u.halves(52, 12)
+			for g := range 8 {
+				u.scale(12, g)
+			}
+		},
+		codes: func(k *kernel, to vec, row gp, unit, part int) {
+			power := powers + vec(unit)
+			switch at := 2*unit + part; {
+			case at < 10:
+				k.load(row, 16*part, to)
+			case at < 15:
+				k.load(row, 32, to)
+				power = powers + vec(at-10)
+			default:
+				k.loadSAt(row, 48, to)
+				k.spread(to, to, 0)
+				power = mixed
+			}
+			k.mulBytes(to, to, power)
+			// 3 x / 256 is half of x + x / 2 by 64, rounded down each time.
+			k.bytesRight(spoiled, to, 1)
+			k.halfSum(to, to, spoiled)
+			k.bytesRight(to, to, 6)
+			k.subBytes(to, to, less)
+		},
+	}
+	b.rowByRow()
+	return b
+}
+
 // formatCodes is codes alone, whose scales lie elsewhere: of four bits, two in a byte, the low one first, or of eight.
 func formatCodes(name string, bits int, constants func(*kernel), value func(k *kernel, v vec)) *format {
 	b := &format{

@@ -43,7 +43,7 @@ func TestGenerated(t *testing.T) {
 func TestEncodings(t *testing.T) {
 	f := &file{}
 	k := f.kernel("every", "()", "")
-	for _, three := range []func(d, n, m vec){k.fadd, k.fsub, k.fmul, k.fdiv, k.fmax, k.fmin, k.umax, k.dot, k.without, k.shiftBytes} {
+	for _, three := range []func(d, n, m vec){k.fadd, k.fsub, k.fmul, k.fdiv, k.fmax, k.fmin, k.umax, k.dot, k.without, k.shiftBytes, k.mulBytes, k.halfSum} {
 		three(1, 18, 27)
 		three(30, 13, 4)
 	}
@@ -93,6 +93,10 @@ const llvm = `
 0x4e641dbe BIC V30.16B, V13.16B, V4.16B
 0x6e3b4641 USHL V1.16B, V18.16B, V27.16B
 0x6e2445be USHL V30.16B, V13.16B, V4.16B
+0x4e3b9e41 MUL V1.16B, V18.16B, V27.16B
+0x4e249dbe MUL V30.16B, V13.16B, V4.16B
+0x6e3b0641 UHADD V1.16B, V18.16B, V27.16B
+0x6e2405be UHADD V30.16B, V13.16B, V4.16B
 0x4f9b1241 FMLA V1.4S, V18.4S, V27.S[0]
 0x4f9b5241 FMLS V1.4S, V18.4S, V27.S[0]
 0x4f9b9241 FMUL V1.4S, V18.4S, V27.S[0]
