@@ -19,7 +19,8 @@ type tileUnpacker struct {
 	fused func(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
 }
 
-// unpackersNEON are those of the formats that most files are in. Others are unpacked row by row and interleaved.
+// unpackersNEON are those of formats whose blocks hold everything. Affine codes of 2, 3, 5 and 6 bits, and those of 4 and 8 in
+// blocks of other sizes, are unpacked row by row and interleaved.
 var unpackersNEON = map[dequant.Type]*tileUnpacker{
 	dequant.Q4_K:          {f: unpackQ4KNEON, units: 8, bytes: 144, fused: fusedQ4KNEON},
 	dequant.Q5_K:          {f: unpackQ5KNEON, units: 8, bytes: 176, fused: fusedQ5KNEON},

@@ -2,7 +2,7 @@ package main
 
 import "splash/dequant"
 
-// formats are those that most files are in.
+// formats are those whose blocks hold everything.
 func formats() []*format {
 	return []*format{
 		formatQ8(), formatQ4K(), formatQ5K(), formatQ6K(), formatQ40(), formatIQ4NL(), formatIQ4XS(), formatMXFP4(),
