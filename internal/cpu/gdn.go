@@ -183,8 +183,17 @@ func (t *gdnTask) strip(w *worker, i, h, j int) {
 	if (i+2)*size <= len(s.state) {
 		ahead = s.state[(i+1)*size:]
 	}
+	// A single row fetches the next strip as it goes; of several the first fetch a part each, which memory keeps up with.
+	next, part := ahead, size/fetchRows
+	spread := k.fetch != nil && t.seg.n >= fetchRows && part%(4*stripWidth) == 0
 	to := state
 	for u := range t.seg.n {
+		if spread {
+			ahead = to
+			if u < fetchRows {
+				k.fetch(next[u*part : (u+1)*part])
+			}
+		}
 		if u == t.from+1 {
 			g.strip = grown(g.strip, size)
 			to = g.strip
@@ -195,6 +204,9 @@ func (t *gdnTask) strip(w *worker, i, h, j int) {
 		state, ahead = to, to
 	}
 }
+
+// fetchRows is the number of rows that share the fetching of a strip.
+const fetchRows = 8
 
 // A gdnScratch is what a worker steps strips with.
 type gdnScratch struct {

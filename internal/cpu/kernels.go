@@ -64,6 +64,8 @@ type kernels struct {
 	// the next strip begins (gdn_generic.go).
 	gdnStep   func(dst, src []float32, before *gdnUpdate, r *gdnRow, ahead []float32)
 	gdnReplay func(dst, src []float32, u *gdnUpdate)
+	// fetch fetches what is read soon; nil: the level leaves that to gdnStep.
+	fetch func(x []float32)
 
 	// scores writes those of queries for the first tokens of a page, values adds their weighted values to folds; most is
 	// the largest of some scores, soften turns them into weights and sums these (attention_generic.go).

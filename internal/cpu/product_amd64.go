@@ -119,6 +119,7 @@ func kernels512() *kernels {
 		sumSquares: sumSquares512, norm: norm512, swish: swish512, gate: gate512, scale: scale512, addScaled: addScaled512,
 		conv: conv512, gdnStep: gdnStep512, gdnReplay: gdnReplay512, most: most512, soften: soften512,
 	}
+	k.fetch = fetchLines
 	k.peak = peak(peakFloats512, peakInts512, 64)
 	a.scores[0], a.scores[1] = scores512q4, scores512q1
 	a.values[0], a.values[1] = values512q4, values512q1
@@ -157,9 +158,13 @@ func kernels256() *kernels {
 		sumSquares: sumSquares256, norm: norm256, swish: swish256, gate: gate256, scale: scale256, addScaled: addScaled256,
 		conv: conv256, gdnStep: gdnStep256, gdnReplay: gdnReplay256, most: most256, soften: soften256,
 	}
+	k.fetch = fetchLines
 	k.peak = peak(peakFloats256, peakInts256, 32)
 	a.scores[0], a.scores[1] = scores256q4, scores256q1
 	a.values[0], a.values[1] = values256q4, values256q1
 	a.floats(k)
 	return k
 }
+
+// fetchLines fetches a whole number of 64 values.
+func fetchLines(x []float32) { fetch(first(x), len(x)/16) }

@@ -9,6 +9,22 @@ TEXT ·pause(SB), NOSPLIT, $0
 	PAUSE
 	RET
 
+// func fetch(x *float32, lines int)
+// Requires: MMX+
+TEXT ·fetch(SB), NOSPLIT, $0-16
+	MOVQ x+0(FP), AX
+	MOVQ lines+8(FP), CX
+
+lines:
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	ADDQ       $0x00000100, AX
+	SUBQ       $0x04, CX
+	JNZ        lines
+	RET
+
 // func sumSquares256(x *float32, n int) float32
 // Requires: AVX, FMA3, SSE
 TEXT ·sumSquares256(SB), NOSPLIT, $0-20

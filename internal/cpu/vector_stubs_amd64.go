@@ -7,6 +7,9 @@ package cpu
 // Tells the core that its thread waits for another.
 func pause()
 
+// Fetches lines of 16 values, a whole number of 4, into the nearest cache.
+func fetch(x *float32, lines int)
+
 // The sum of squares of n values, a whole number of 16.
 func sumSquares256(x *float32, n int) float32
 

@@ -9,6 +9,7 @@ import (
 // vectorKernels are the elementwise loops (vector_generic.go), over whole vectors of 16 values.
 func vectorKernels() {
 	pauseKernel()
+	fetchKernel()
 	for _, s := range isas {
 		sumSquares(s)
 		norm(s)
@@ -18,6 +19,21 @@ func vectorKernels() {
 		addScaled(s)
 		conv(s)
 	}
+}
+
+// fetchKernel fetches lines that are read soon.
+func fetchKernel() {
+	TEXT("fetch", NOSPLIT, "func(x *float32, lines int)")
+	Doc("Fetches lines of 16 values, a whole number of 4, into the nearest cache.")
+	x, lines := pointer("x"), pointer("lines")
+	Label("lines")
+	for i := range 4 {
+		PREFETCHT0(at(x, 64*i))
+	}
+	add(256, x)
+	SUBQ(Imm(4), lines)
+	JNZ(LabelRef("lines"))
+	RET()
 }
 
 func pauseKernel() {
