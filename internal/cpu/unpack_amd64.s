@@ -16951,7 +16951,7 @@ group:
 	RET
 
 // func decodeE4M3_256(dst *float32, src *byte, scale float32, n int)
-// Requires: AVX, AVX2, SSE
+// Requires: AVX, AVX2, F16C, SSE
 TEXT ·decodeE4M3_256(SB), NOSPLIT, $0-32
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -16960,22 +16960,24 @@ TEXT ·decodeE4M3_256(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Y0
 
 values:
-	VPMOVZXBD (CX), Y1
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     dwords80000000<>+0(SB), Y2, Y2
-	VPAND     dwords0000007f<>+0(SB), Y1, Y1
-	VPSLLD    $0x14, Y1, Y1
-	VMULPS    dwords7b800000<>+0(SB), Y1, Y1
-	VPOR      Y2, Y1, Y1
+	VPMOVZXBW (CX), X1
+	VPSLLW    $0x08, X1, X2
+	VPAND     dwords80008000<>+0(SB), X2, X2
+	VPSLLW    $0x07, X1, X1
+	VPAND     dwords3f803f80<>+0(SB), X1, X1
+	VPOR      X2, X1, X1
+	VCVTPH2PS X1, Y1
+	VMULPS    dwords43800000<>+0(SB), Y1, Y1
 	VMULPS    Y1, Y0, Y1
 	VMOVUPS   Y1, (AX)
-	VPMOVZXBD 8(CX), Y1
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     dwords80000000<>+0(SB), Y2, Y2
-	VPAND     dwords0000007f<>+0(SB), Y1, Y1
-	VPSLLD    $0x14, Y1, Y1
-	VMULPS    dwords7b800000<>+0(SB), Y1, Y1
-	VPOR      Y2, Y1, Y1
+	VPMOVZXBW 8(CX), X1
+	VPSLLW    $0x08, X1, X2
+	VPAND     dwords80008000<>+0(SB), X2, X2
+	VPSLLW    $0x07, X1, X1
+	VPAND     dwords3f803f80<>+0(SB), X1, X1
+	VPOR      X2, X1, X1
+	VCVTPH2PS X1, Y1
+	VMULPS    dwords43800000<>+0(SB), Y1, Y1
 	VMULPS    Y1, Y0, Y1
 	VMOVUPS   Y1, 32(AX)
 	ADDQ      $0x00000040, AX
@@ -16984,6 +16986,36 @@ values:
 	JNZ       values
 	VZEROUPPER
 	RET
+
+DATA dwords80008000<>+0(SB)/4, $0x80008000
+DATA dwords80008000<>+4(SB)/4, $0x80008000
+DATA dwords80008000<>+8(SB)/4, $0x80008000
+DATA dwords80008000<>+12(SB)/4, $0x80008000
+DATA dwords80008000<>+16(SB)/4, $0x80008000
+DATA dwords80008000<>+20(SB)/4, $0x80008000
+DATA dwords80008000<>+24(SB)/4, $0x80008000
+DATA dwords80008000<>+28(SB)/4, $0x80008000
+GLOBL dwords80008000<>(SB), RODATA|NOPTR, $32
+
+DATA dwords3f803f80<>+0(SB)/4, $0x3f803f80
+DATA dwords3f803f80<>+4(SB)/4, $0x3f803f80
+DATA dwords3f803f80<>+8(SB)/4, $0x3f803f80
+DATA dwords3f803f80<>+12(SB)/4, $0x3f803f80
+DATA dwords3f803f80<>+16(SB)/4, $0x3f803f80
+DATA dwords3f803f80<>+20(SB)/4, $0x3f803f80
+DATA dwords3f803f80<>+24(SB)/4, $0x3f803f80
+DATA dwords3f803f80<>+28(SB)/4, $0x3f803f80
+GLOBL dwords3f803f80<>(SB), RODATA|NOPTR, $32
+
+DATA dwords43800000<>+0(SB)/4, $0x43800000
+DATA dwords43800000<>+4(SB)/4, $0x43800000
+DATA dwords43800000<>+8(SB)/4, $0x43800000
+DATA dwords43800000<>+12(SB)/4, $0x43800000
+DATA dwords43800000<>+16(SB)/4, $0x43800000
+DATA dwords43800000<>+20(SB)/4, $0x43800000
+DATA dwords43800000<>+24(SB)/4, $0x43800000
+DATA dwords43800000<>+28(SB)/4, $0x43800000
+GLOBL dwords43800000<>(SB), RODATA|NOPTR, $32
 
 // func unpackQ4K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512F, MMX+
@@ -33908,7 +33940,7 @@ group:
 	RET
 
 // func decodeE4M3_512(dst *float32, src *byte, scale float32, n int)
-// Requires: AVX, AVX512F, SSE
+// Requires: AVX, AVX2, AVX512F, SSE
 TEXT ·decodeE4M3_512(SB), NOSPLIT, $0-32
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -33917,13 +33949,14 @@ TEXT ·decodeE4M3_512(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Z0
 
 values:
-	VPMOVZXBD   (CX), Z1
-	VPSLLD      $0x18, Z1, Z2
-	VPANDD.BCST dword80000000<>+0(SB), Z2, Z2
-	VPANDD.BCST dword0000007f<>+0(SB), Z1, Z1
-	VPSLLD      $0x14, Z1, Z1
-	VMULPS.BCST dword7b800000<>+0(SB), Z1, Z1
-	VPORD       Z2, Z1, Z1
+	VPMOVZXBW   (CX), Y1
+	VPSLLW      $0x08, Y1, Y2
+	VPAND       dwords80008000<>+0(SB), Y2, Y2
+	VPSLLW      $0x07, Y1, Y1
+	VPAND       dwords3f803f80<>+0(SB), Y1, Y1
+	VPOR        Y2, Y1, Y1
+	VCVTPH2PS   Y1, Z1
+	VMULPS.BCST dword43800000<>+0(SB), Z1, Z1
 	VMULPS      Z1, Z0, Z1
 	VMOVUPS     Z1, (AX)
 	ADDQ        $0x00000040, AX
@@ -33932,6 +33965,9 @@ values:
 	JNZ         values
 	VZEROUPPER
 	RET
+
+DATA dword43800000<>+0(SB)/4, $0x43800000
+GLOBL dword43800000<>(SB), RODATA|NOPTR, $4
 
 // func fusedQ4K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
