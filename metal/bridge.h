@@ -21,6 +21,7 @@ enum {
 typedef struct splash_device splash_device;
 typedef struct splash_buffer splash_buffer;
 typedef struct splash_kernel splash_kernel;
+typedef struct splash_graph splash_graph;
 
 // A binding is a buffer from an offset on.
 typedef struct {
@@ -42,7 +43,7 @@ typedef struct {
 
 // Counters are sums since the device was opened, but for the memory, which is what is held now.
 typedef struct {
-	uint64_t dispatches, commits, buffer_bytes, wrapped_bytes;
+	uint64_t dispatches, commits, buffer_bytes, wrapped_bytes, graph_bytes;
 	double seconds; // of the work itself
 } splash_counters;
 
@@ -62,8 +63,12 @@ typedef struct {
 	void *(*contents)(splash_buffer *buffer);
 	void (*free_buffer)(splash_device *device, splash_buffer *buffer);
 
-	// encode copies dispatches to the work that the next commit starts; each sees what those before it wrote.
-	char *(*encode)(splash_device *device, const splash_dispatch *dispatches, size_t count);
+	// graph checks dispatches and keeps them. Their buffers stay as long as it is encoded.
+	char *(*graph)(splash_device *device, const splash_dispatch *dispatches, size_t count, splash_graph **graph);
+	void (*free_graph)(splash_device *device, splash_graph *graph);
+	// encode adds a graph's dispatches to the work that the next commit starts; each sees what those before it wrote. Any
+	// number of times, and the graph may be freed before that work is done.
+	char *(*encode)(splash_device *device, splash_graph *graph);
 	char *(*commit)(splash_device *device);
 	// wait returns when all that was committed is done, with the first error of it.
 	char *(*wait)(splash_device *device);

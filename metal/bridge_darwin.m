@@ -25,6 +25,16 @@
 @implementation SplashBuffer
 @end
 
+// A list of dispatches that were checked, and the buffers that they are bound to.
+@interface SplashGraph : NSObject
+@property(nonatomic) splash_dispatch *list;
+@property(nonatomic) size_t count;
+@property(nonatomic, strong) NSMutableSet<SplashBuffer *> *used;
+@end
+
+@implementation SplashGraph
+@end
+
 @interface SplashDevice : NSObject
 @property(nonatomic, strong) id<MTLDevice> device;
 @property(nonatomic, strong) id<MTLCommandQueue> queue;
@@ -38,10 +48,11 @@
 @implementation SplashDevice
 @end
 
-// Handles are the objects themselves; the device holds kernels, the caller holds devices and buffers until it frees them.
+// Handles are the objects themselves; the device holds kernels, the caller holds devices, buffers and graphs until it frees them.
 static SplashDevice *deviceOf(splash_device *d) { return (__bridge SplashDevice *)(void *)d; }
 static SplashBuffer *bufferOf(splash_buffer *b) { return (__bridge SplashBuffer *)(void *)b; }
 static SplashKernel *kernelOf(splash_kernel *k) { return (__bridge SplashKernel *)(void *)k; }
+static SplashGraph *graphOf(splash_graph *g) { return (__bridge SplashGraph *)(void *)g; }
 
 static char *text(NSString *s) { return strdup(s.UTF8String); }
 
@@ -201,35 +212,85 @@ static char *checkDispatch(const splash_dispatch *x) {
 	return NULL;
 }
 
-static void encodeDispatch(id<MTLComputeCommandEncoder> encoder, const splash_dispatch *x) {
-	[encoder setComputePipelineState:kernelOf(x->kernel).state];
-	for (uint32_t i = 0; i < x->buffers; i++)
-		[encoder setBuffer:bufferOf(x->bindings[i].buffer).buffer offset:x->bindings[i].offset atIndex:i];
-	[encoder setBytes:x->params length:x->params_size atIndex:x->buffers];
-	// Every kernel has the argument, and a length of 0 is none.
-	[encoder setThreadgroupMemoryLength:(x->shared > 0 ? x->shared : 16) atIndex:0];
-	[encoder dispatchThreadgroups:MTLSizeMake(x->groups[0], x->groups[1], x->groups[2])
-	        threadsPerThreadgroup:MTLSizeMake(x->threads, 1, 1)];
-}
-
-static char *encode(splash_device *handle, const splash_dispatch *x, size_t count) {
+static char *newGraph(splash_device *handle, const splash_dispatch *x, size_t count, splash_graph **out) {
 	@autoreleasepool {
 		SplashDevice *d = deviceOf(handle);
-		if (count == 0) return NULL;
 		for (size_t i = 0; i < count; i++) {
 			char *error = checkDispatch(&x[i]);
 			if (error != NULL) return error;
 		}
+		SplashGraph *g = [SplashGraph new];
+		g.used = [NSMutableSet new];
+		for (size_t i = 0; i < count; i++)
+			for (uint32_t k = 0; k < x[i].buffers; k++) [g.used addObject:bufferOf(x[i].bindings[k].buffer)];
+		g.list = malloc(count * sizeof *x);
+		if (g.list == NULL && count > 0) return text(@"no memory for a graph");
+		if (count > 0) memcpy(g.list, x, count * sizeof *x);
+		g.count = count;
+		splash_counters c = d.counters;
+		c.graph_bytes += count * sizeof *x;
+		d.counters = c;
+		*out = (splash_graph *)(__bridge_retained void *)g;
+		return NULL;
+	}
+}
+
+static void freeGraph(splash_device *handle, splash_graph *graph) {
+	@autoreleasepool {
+		SplashDevice *d = deviceOf(handle);
+		SplashGraph *g = (__bridge_transfer SplashGraph *)(void *)graph;
+		splash_counters c = d.counters;
+		c.graph_bytes -= g.count * sizeof *g.list;
+		d.counters = c;
+		free(g.list);
+	}
+}
+
+// What an encoder was told last. It keeps that from dispatch to dispatch, so that only what changes is told.
+typedef struct {
+	splash_kernel *kernel;
+	splash_binding bindings[SPLASH_BUFFERS + 1];
+	uint32_t shared;
+} Told;
+
+static void encodeDispatch(id<MTLComputeCommandEncoder> encoder, const splash_dispatch *x, Told *told) {
+	if (told->kernel != x->kernel) [encoder setComputePipelineState:kernelOf(x->kernel).state];
+	told->kernel = x->kernel;
+	for (uint32_t i = 0; i < x->buffers; i++) {
+		const splash_binding b = x->bindings[i];
+		if (told->bindings[i].buffer == b.buffer && told->bindings[i].offset == b.offset) continue;
+		told->bindings[i] = b;
+		[encoder setBuffer:bufferOf(b.buffer).buffer offset:b.offset atIndex:i];
+	}
+	[encoder setBytes:x->params length:x->params_size atIndex:x->buffers];
+	told->bindings[x->buffers].buffer = NULL;
+	// Every kernel has the argument, and a length of 0 is none.
+	const uint32_t shared = x->shared > 0 ? x->shared : 16;
+	if (told->shared != shared) [encoder setThreadgroupMemoryLength:shared atIndex:0];
+	told->shared = shared;
+	[encoder dispatchThreadgroups:MTLSizeMake(x->groups[0], x->groups[1], x->groups[2])
+	        threadsPerThreadgroup:MTLSizeMake(x->threads, 1, 1)];
+}
+
+static char *encode(splash_device *handle, splash_graph *graph) {
+	@autoreleasepool {
+		SplashDevice *d = deviceOf(handle);
+		SplashGraph *g = graphOf(graph);
+		const splash_dispatch *list = g.list;
+		const size_t count = g.count;
+		if (count == 0) return NULL;
+		NSString *label = kernelOf(list[0].kernel).name;
 		if (d.pending == nil) {
 			d.pending = [d.queue commandBuffer];
-			d.pending.label = kernelOf(x[0].kernel).name;
+			d.pending.label = label;
 		}
 		// The dispatches of a serial encoder see what those before them wrote.
 		id<MTLComputeCommandEncoder> encoder = [d.pending computeCommandEncoderWithDispatchType:MTLDispatchTypeSerial];
 		if (d.pending == nil || encoder == nil) return text(@"no command encoder");
-		for (size_t i = 0; i < count; i++) encodeDispatch(encoder, &x[i]);
+		Told told = {0};
+		for (size_t i = 0; i < count; i++) encodeDispatch(encoder, &list[i], &told);
 		[encoder endEncoding];
-		d.pending.label = [NSString stringWithFormat:@"%@ to %@", d.pending.label, kernelOf(x[count - 1].kernel).name];
+		d.pending.label = [NSString stringWithFormat:@"%@ to %@", d.pending.label, kernelOf(list[count - 1].kernel).name];
 		splash_counters c = d.counters;
 		c.dispatches += count;
 		d.counters = c;
@@ -265,6 +326,8 @@ const splash_bridge *splash_metal_bridge(void) {
 		.wrap = wrapMemory,
 		.contents = bufferContents,
 		.free_buffer = freeBuffer,
+		.graph = newGraph,
+		.free_graph = freeGraph,
 		.encode = encode,
 		.commit = commit,
 		.wait = waitDevice,

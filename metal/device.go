@@ -22,9 +22,21 @@ static char *wrap_memory(const splash_bridge *b, splash_device *d, const void *p
 }
 static void *buffer_contents(const splash_bridge *b, splash_buffer *x) { return b->contents(x); }
 static void free_buffer(const splash_bridge *b, splash_device *d, splash_buffer *x) { b->free_buffer(d, x); }
-static char *run_dispatches(const splash_bridge *b, splash_device *d, const splash_dispatch *x, size_t n) {
-	char *error = b->encode(d, x, n);
+static char *keep_dispatches(const splash_bridge *b, splash_device *d, const splash_dispatch *x, size_t n, splash_graph **out) {
+	return b->graph(d, x, n, out);
+}
+static void free_graph(const splash_bridge *b, splash_device *d, splash_graph *g) { b->free_graph(d, g); }
+static char *run_graph(const splash_bridge *b, splash_device *d, splash_graph *g) {
+	char *error = b->encode(d, g);
 	return error != NULL ? error : b->commit(d);
+}
+static char *run_dispatches(const splash_bridge *b, splash_device *d, const splash_dispatch *x, size_t n) {
+	splash_graph *g;
+	char *error = b->graph(d, x, n, &g);
+	if (error != NULL) return error;
+	error = run_graph(b, d, g);
+	b->free_graph(d, g);
+	return error;
 }
 static char *wait_device(const splash_bridge *b, splash_device *d) { return b->wait(d); }
 static void read_counters(const splash_bridge *b, splash_device *d, splash_counters *out) { b->counters(d, out); }
@@ -274,7 +286,7 @@ type grid struct {
 	threads, shared int
 }
 
-// Commands are dispatches in order. They are recorded once and run any number of times, in memory of their own.
+// Commands are dispatches in order, in memory of their own.
 type Commands struct{ list []C.splash_dispatch }
 
 // Reset forgets the dispatches and keeps the memory.
@@ -313,6 +325,50 @@ func (d *Device) Run(c *Commands) error {
 	return nil
 }
 
+// A Graph is commands that the device has checked and keeps, to be run any number of times. It is bound to buffers as they were
+// when it was made, which stay until it is freed.
+type Graph struct {
+	device *Device
+	handle *C.splash_graph
+	count  int
+}
+
+// Keep makes a graph of commands.
+func (d *Device) Keep(c *Commands) (*Graph, error) {
+	g := &Graph{device: d, count: c.Len()}
+	if d.isDry() {
+		return g, nil
+	}
+	err := take(C.keep_dispatches(d.table, d.handle, unsafe.SliceData(c.list), C.size_t(len(c.list)), &g.handle))
+	if err != nil {
+		return nil, fmt.Errorf("metal: %w", err)
+	}
+	return g, nil
+}
+
+// Len is the number of dispatches.
+func (g *Graph) Len() int { return g.count }
+
+// Run starts the graph, which may go on after it returns. What is run runs one after another.
+func (g *Graph) Run() error {
+	d := g.device
+	if d.isDry() || g.count == 0 {
+		return nil
+	}
+	if err := take(C.run_graph(d.table, d.handle, g.handle)); err != nil {
+		return fmt.Errorf("metal: %w", err)
+	}
+	return nil
+}
+
+// Free lets go of the graph, which may still run.
+func (g *Graph) Free() {
+	if !g.device.isDry() {
+		C.free_graph(g.device.table, g.device.handle, g.handle)
+	}
+	g.handle = nil
+}
+
 // Wait returns when all that was run is done, with the first error of it.
 func (d *Device) Wait() error {
 	if d.isDry() {
@@ -328,6 +384,7 @@ func (d *Device) Wait() error {
 type Counters struct {
 	Dispatches, Commits uint64
 	Buffers, Wrapped    int64   // bytes
+	Graphs              int64   // bytes that kept dispatches take
 	Seconds             float64 // of the device's work
 }
 
@@ -337,10 +394,13 @@ func (d *Device) Counters() Counters {
 		return Counters{Buffers: d.held}
 	}
 	var c C.splash_counters
+	if d.isDry() {
+		return Counters{}
+	}
 	C.read_counters(d.table, d.handle, &c)
 	return Counters{
 		Dispatches: uint64(c.dispatches), Commits: uint64(c.commits), Buffers: int64(c.buffer_bytes),
-		Wrapped: int64(c.wrapped_bytes), Seconds: float64(c.seconds),
+		Wrapped: int64(c.wrapped_bytes), Graphs: int64(c.graph_bytes), Seconds: float64(c.seconds),
 	}
 }
 

@@ -179,10 +179,22 @@ func (l *draftLoader) layer(i int) draftLayer {
 
 // Commit makes the context of rows the target has kept: p is a ContextPass.
 func (d *Draft) Commit(p *Pass) error {
-	b := d.b
-	if err := b.Begin(p); err != nil {
+	if err := begin(d.b, p, d); err != nil {
 		return err
 	}
+	return d.b.End()
+}
+
+func (d *Draft) steps(k Kind) {
+	if k == ContextPass {
+		d.context()
+	} else {
+		d.block()
+	}
+}
+
+func (d *Draft) context() {
+	b := d.b
 	b.DraftTaps(d.tapRows, d.taps)
 	b.Project(d.hidden, d.tapRows, d.fc, Store)
 	b.RMSNorm(d.hidden, d.hidden, d.hiddenNorm, d.eps)
@@ -192,13 +204,12 @@ func (d *Draft) Commit(p *Pass) error {
 		b.Project(d.v, d.hidden, l.v, Store)
 		b.DraftStore(d.k, d.v, &l.params)
 	}
-	return b.End()
 }
 
 // Block runs the draft over a block a segment: p is a DraftPass whose segments hold the anchor and mask tokens, and want
 // the outputs of the mask rows.
 func (d *Draft) Block(p *Pass) error {
-	if err := d.block(p); err != nil {
+	if err := begin(d.b, p, d); err != nil {
 		return err
 	}
 	return d.b.End()
@@ -209,17 +220,14 @@ func (d *Draft) Chooses() bool { return d.chooser != nil }
 
 // Propose runs the draft over a block a segment, as Block does, and chooses the proposals of the segments' lanes.
 func (d *Draft) Propose(p *Pass, lanes []DraftLane) error {
-	if err := d.block(p); err != nil {
+	if err := begin(d.b, p, d); err != nil {
 		return err
 	}
 	return d.chooser.Propose(d.logits, d.state, lanes)
 }
 
-func (d *Draft) block(p *Pass) error {
+func (d *Draft) block() {
 	b := d.b
-	if err := b.Begin(p); err != nil {
-		return err
-	}
 	b.DraftRows(d.x, d.table, d.mask)
 	for i := range d.layers {
 		l := &d.layers[i]
@@ -244,7 +252,6 @@ func (d *Draft) block(p *Pass) error {
 	b.RMSNorm(d.out, d.out, d.norm, d.eps)
 	b.Project(d.logits, d.out, d.head, Store)
 	b.Project(d.state, d.out, d.selector, Store)
-	return nil
 }
 
 // Logits are those of the i-th row whose outputs were wanted, until the next pass.

@@ -40,10 +40,14 @@ func (n *ngram) run(b Backend, streams Buffer) {
 }
 
 func (n *hyper) Forward(p *Pass) error {
-	b := n.b
-	if err := b.Begin(p); err != nil {
+	if err := begin(n.b, p, n); err != nil {
 		return err
 	}
+	return end(n.b, p, n.logits)
+}
+
+func (n *hyper) steps(Kind) {
+	b := n.b
 	b.Embed(n.x, n.table)
 	b.Expand(n.streams, n.x)
 	for i := range n.layers {
@@ -66,7 +70,6 @@ func (n *hyper) Forward(p *Pass) error {
 	b.HyperRead(n.h, n.inject, n.streams, &n.last)
 	b.Outputs(n.out, n.h)
 	b.Project(n.logits, n.out, n.head, Store)
-	return end(b, p, n.logits)
 }
 
 func (n *hyper) Logits(i int) []float32     { return n.b.Read(n.logits, i) }

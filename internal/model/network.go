@@ -80,10 +80,14 @@ type tap struct {
 }
 
 func (n *residual) Forward(p *Pass) error {
-	b := n.b
-	if err := b.Begin(p); err != nil {
+	if err := begin(n.b, p, n); err != nil {
 		return err
 	}
+	return end(n.b, p, n.logits)
+}
+
+func (n *residual) steps(Kind) {
+	b := n.b
 	b.Embed(n.x, n.table)
 	for i := range n.layers {
 		l := &n.layers[i]
@@ -100,7 +104,6 @@ func (n *residual) Forward(p *Pass) error {
 	b.Outputs(n.out, n.x)
 	b.RMSNorm(n.out, n.out, n.norm, n.eps)
 	b.Project(n.logits, n.out, n.head, Store)
-	return end(b, p, n.logits)
 }
 
 func (n *residual) Logits(i int) []float32     { return n.b.Read(n.logits, i) }

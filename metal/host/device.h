@@ -26,19 +26,48 @@ struct splash_buffer {
 	bool owned;
 };
 
+namespace splash_host { namespace {
+
+// A Step is a dispatch that was checked. Its buffers and parameters stand in those of its graph, from a place on.
+struct Step {
+	Kernel *kernel;
+	uint32_t buffers, params;
+	uint32_t groups[3], threads, shared;
+};
+
+struct Steps {
+	std::vector<Step> list;
+	std::vector<Range> buffers;
+	std::vector<uint64_t> params;
+
+	uint64_t bytes() const {
+		return sizeof *this + list.capacity() * sizeof list[0] + buffers.capacity() * sizeof buffers[0] +
+		       params.capacity() * sizeof params[0];
+	}
+};
+
+} } // namespace splash_host
+
+struct splash_graph {
+	std::shared_ptr<const splash_host::Steps> steps; // which work under way has too
+};
+
 struct splash_device {
+	using Work = std::vector<std::shared_ptr<const splash_host::Steps>>;
+
 	std::vector<std::unique_ptr<splash_kernel>> kernels;
-	std::vector<splash_dispatch> pending;
+	Work pending;
 
 	std::mutex mutex;
 	std::condition_variable changed;
-	std::deque<std::vector<splash_dispatch>> queue;
+	std::deque<Work> queue;
 	bool busy = false, closing = false;
 	std::string error;
 	splash_counters counters = {};
 
 	// The dispatch under way: threadgroups are handed out one by one.
-	const splash_dispatch *running = nullptr;
+	const splash_host::Steps *steps = nullptr;
+	const splash_host::Step *running = nullptr;
 	uint64_t generation = 0;
 	int active = 0;
 	std::atomic<uint64_t> next{0};
@@ -59,16 +88,15 @@ __attribute__((format(printf, 1, 2))) char *message(const char *format, ...) {
 }
 
 // runShare runs threadgroups of the dispatch until none is left.
-void runShare(splash_device *d, const splash_dispatch &x, Worker *w) {
+void runShare(splash_device *d, const Steps &all, const Step &x, Worker *w) {
 	void *buffers[SPLASH_BUFFERS];
-	for (uint32_t i = 0; i < x.buffers; i++) {
-		splash_buffer *b = x.bindings[i].buffer;
-		buffers[i] = b->memory + x.bindings[i].offset;
-		w->bound[i] = {b->memory + x.bindings[i].offset, b->size - x.bindings[i].offset};
+	for (uint32_t i = 0; i < x.kernel->buffers; i++) {
+		w->bound[i] = all.buffers[x.buffers + i];
+		buffers[i] = const_cast<char *>(w->bound[i].base);
 	}
-	w->running = x.kernel->kernel;
+	w->running = x.kernel;
 	w->sharedBytes = x.shared;
-	w->call = {buffers, x.params, &w->group, 0, 0, 0, w->shared};
+	w->call = {buffers, all.params.data() + x.params, &w->group, 0, 0, 0, w->shared};
 	w->failed = false;
 	giveStacks(w, int(x.threads));
 	uint64_t total = uint64_t(x.groups[0]) * x.groups[1] * x.groups[2];
@@ -95,10 +123,11 @@ void helper(splash_device *d, Worker *w) {
 		d->changed.wait(lock, [&] { return d->closing || (d->running != nullptr && d->generation != seen); });
 		if (d->closing) return;
 		seen = d->generation;
-		const splash_dispatch &x = *d->running;
+		const Steps &all = *d->steps;
+		const Step &x = *d->running;
 		d->active++;
 		lock.unlock();
-		runShare(d, x, w);
+		runShare(d, all, x, w);
 		lock.lock();
 		if (--d->active == 0) d->changed.notify_all();
 	}
@@ -107,19 +136,20 @@ void helper(splash_device *d, Worker *w) {
 // Waking the helpers takes longer than a few threadgroups.
 constexpr uint64_t helpedGroups = 16;
 
-void runDispatch(splash_device *d, const splash_dispatch &x) {
+void runStep(splash_device *d, const Steps &all, const Step &x) {
 	bool helped = uint64_t(x.groups[0]) * x.groups[1] * x.groups[2] >= helpedGroups;
 	d->next = 0;
 	{
 		std::lock_guard<std::mutex> lock(d->mutex);
 		d->counters.dispatches++;
 		if (helped) {
+			d->steps = &all;
 			d->running = &x;
 			d->generation++;
 		}
 	}
 	if (helped) d->changed.notify_all();
-	runShare(d, x, d->workers[0].get());
+	runShare(d, all, x, d->workers[0].get());
 	std::unique_lock<std::mutex> lock(d->mutex);
 	d->running = nullptr;
 	d->changed.wait(lock, [&] { return d->active == 0; });
@@ -131,13 +161,14 @@ void runQueue(splash_device *d) {
 	for (;;) {
 		d->changed.wait(lock, [&] { return d->closing || !d->queue.empty(); });
 		if (d->closing) return;
-		std::vector<splash_dispatch> work = std::move(d->queue.front());
+		splash_device::Work work = std::move(d->queue.front());
 		d->queue.pop_front();
 		d->busy = true;
 		lock.unlock();
 		auto start = std::chrono::steady_clock::now();
-		for (const splash_dispatch &x : work)
-			if (!d->failed) runDispatch(d, x);
+		for (const auto &steps : work)
+			for (const Step &x : steps->list)
+				if (!d->failed) runStep(d, *steps, x);
 		std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
 		lock.lock();
 		d->busy = false;
@@ -238,10 +269,44 @@ char *checkDispatch(const splash_dispatch &x) {
 	return nullptr;
 }
 
-char *encode(splash_device *d, const splash_dispatch *x, size_t n) {
-	for (size_t i = 0; i < n; i++)
+void addStep(Steps &to, const splash_dispatch &x) {
+	Step step = {x.kernel->kernel, uint32_t(to.buffers.size()), uint32_t(to.params.size()),
+	             {x.groups[0], x.groups[1], x.groups[2]}, x.threads, x.shared};
+	for (uint32_t i = 0; i < x.buffers; i++) {
+		const splash_binding &b = x.bindings[i];
+		to.buffers.push_back({b.buffer->memory + b.offset, b.buffer->size - b.offset});
+	}
+	to.params.resize(to.params.size() + (x.params_size + 7) / 8);
+	memcpy(to.params.data() + step.params, x.params, x.params_size);
+	to.list.push_back(step);
+}
+
+char *graph(splash_device *d, const splash_dispatch *x, size_t n, splash_graph **out) {
+	uint64_t buffers = 0, params = 0;
+	for (size_t i = 0; i < n; i++) {
 		if (char *error = checkDispatch(x[i])) return error;
-	d->pending.insert(d->pending.end(), x, x + n);
+		buffers += x[i].buffers;
+		params += (x[i].params_size + 7) / 8;
+	}
+	auto steps = std::make_shared<Steps>();
+	steps->list.reserve(n);
+	steps->buffers.reserve(buffers);
+	steps->params.reserve(params);
+	for (size_t i = 0; i < n; i++) addStep(*steps, x[i]);
+	std::lock_guard<std::mutex> lock(d->mutex);
+	d->counters.graph_bytes += steps->bytes();
+	*out = new splash_graph{std::move(steps)};
+	return nullptr;
+}
+
+void freeGraph(splash_device *d, splash_graph *g) {
+	std::lock_guard<std::mutex> lock(d->mutex);
+	d->counters.graph_bytes -= g->steps->bytes();
+	delete g;
+}
+
+char *encode(splash_device *d, splash_graph *g) {
+	d->pending.push_back(g->steps);
 	return nullptr;
 }
 
@@ -275,8 +340,9 @@ void counters(splash_device *d, splash_counters *out) {
 
 extern "C" const splash_bridge *SPLASH_BRIDGE() {
 	static const splash_bridge bridge = {
-		splash_host::open,     splash_host::close,    splash_host::compile,    splash_host::kernel, splash_host::buffer,
-		splash_host::wrap,     splash_host::contents, splash_host::freeBuffer, splash_host::encode, splash_host::commit,
+		splash_host::open,     splash_host::close,     splash_host::compile,    splash_host::kernel,
+		splash_host::buffer,   splash_host::wrap,      splash_host::contents,   splash_host::freeBuffer,
+		splash_host::graph,    splash_host::freeGraph, splash_host::encode,     splash_host::commit,
 		splash_host::wait,     splash_host::counters,
 	};
 	return &bridge;

@@ -8,6 +8,7 @@
 #define splash_device splash_checked_device
 #define splash_buffer splash_checked_buffer
 #define splash_kernel splash_checked_kernel
+#define splash_graph splash_checked_graph
 
 #include "../metal_stdlib.h"
 #include "../group.h"

@@ -110,8 +110,11 @@ int main() {
 		run.groups[0] = run.groups[1] = run.groups[2] = 1;
 		run.threads = 64;
 		run.shared = 256;
-		char *error = b->encode(d, &run, 1);
+		splash_graph *g;
+		char *error = b->graph(d, &run, 1, &g);
+		if (error == nullptr) error = b->encode(d, g);
 		if (error == nullptr) error = b->commit(d);
+		b->free_graph(d, g);
 		if (error == nullptr) error = b->wait(d);
 		printf("%s: %s\n", kernel_name, error == nullptr ? "sound" : error);
 		b->free_buffer(d, x);

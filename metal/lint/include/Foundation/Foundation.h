@@ -46,4 +46,8 @@ typedef struct {
                                     count:(NSUInteger)length;
 @end
 
+@interface NSMutableSet <T> : NSObject
+- (void)addObject:(T)object;
+@end
+
 NSUInteger NSPageSize(void);
