@@ -12,7 +12,8 @@ import (
 )
 
 // A Backend runs a target on a device. It implements model.Backend: weights are the planes of the target's images, in place;
-// activations are F32. A pass is recorded from Begin to End, which runs it.
+// activations are F32. A pass is recorded from Begin to End, which runs it; one whose shape has come before is run as it was
+// recorded then (graph.go).
 type Backend struct {
 	device          *Device
 	layout          *planner.Layout
@@ -51,11 +52,18 @@ type Backend struct {
 
 	kind          model.Kind
 	commands      Commands
-	traffic       Traffic
+	traffic       Traffic            // but for what depends on how far lanes are
+	attends       []*model.Attention // whose traffic does
+	gathers       []ngramGather      // of n-grams, which the CPU runs
 	rows, outputs int
 	segments      []int // slots of the pass's lanes
 	pending       []int // and how many rows each takes
 	err           error
+
+	graphs    graphSet
+	passShape shape
+	playing   *recorded // the pass as it was recorded before; nil: it is being recorded
+	keeping   bool      // and will be kept
 }
 
 // An image is a mapped file of weights, and the device's buffer of the same memory.
@@ -92,6 +100,9 @@ type Options struct {
 	// on how its lane's rows are cut into passes.
 	ChunkedGDN bool
 
+	// RecordAlways records every pass anew, to see that replaying changes nothing.
+	RecordAlways bool
+
 	// Int8Activations multiplies the rotated inputs of a cycle's rows in codes of 8 bits, one scale a block of 1024 (formats.md 6.4).
 	Int8Activations bool
 }
@@ -102,7 +113,10 @@ func New(d *Device, p *planner.Plan, images *planner.Images, o Options) (*Backen
 	if err := check(&p.Layout); err != nil {
 		return nil, err
 	}
-	b := &Backend{device: d, layout: &p.Layout, maxRows: o.MaxRows, kvBytes: 2, chunked: o.ChunkedGDN, int8Activations: o.Int8Activations, signs: make(map[string]*Buffer)}
+	b := &Backend{
+		device: d, layout: &p.Layout, maxRows: o.MaxRows, kvBytes: 2, chunked: o.ChunkedGDN, int8Activations: o.Int8Activations,
+		signs: make(map[string]*Buffer), graphs: graphSet{off: o.RecordAlways},
+	}
 	switch {
 	case o.WideKV:
 		b.kvBytes = 4
@@ -208,6 +222,7 @@ func (b *Backend) fill(freq []float32) error {
 
 // Close frees the backend's memory. The device and the images stay the caller's.
 func (b *Backend) Close() error {
+	b.moved()
 	for _, m := range b.images {
 		free(m.buffer)
 	}
@@ -263,6 +278,7 @@ func (b *Backend) growOutputs() error {
 		if err != nil {
 			return err
 		}
+		b.moved()
 		x.Free()
 		x.Buffer, x.rows = larger, rows
 	}
@@ -274,6 +290,7 @@ func (b *Backend) Begin(p *model.Pass) error {
 	b.commands.Reset()
 	b.release()
 	b.kind, b.err, b.rotated, b.traffic = p.Kind, nil, rotation{}, Traffic{}
+	b.attends, b.gathers, b.playing, b.keeping = b.attends[:0], b.gathers[:0], nil, false
 	b.rows, b.outputs, b.segments, b.pending = 0, 0, b.segments[:0], b.pending[:0]
 	b.embedded.runs = b.embedded.runs[:0]
 	if n, _ := p.Rows(); n == 0 || n > b.maxRows {
@@ -365,7 +382,7 @@ func (b *Backend) End() error {
 	if b.err != nil {
 		return b.err
 	}
-	err := b.device.Run(&b.commands)
+	err := b.run()
 	if w := b.device.Wait(); err == nil {
 		err = w
 	}

@@ -101,7 +101,7 @@ func (b *Backend) multiply(dst, x binding, m *matrix, n int, epilogue cUint) {
 		return
 	}
 	p.split, g.z = 1, split
-	sums := b.scratchOf(scratchParts, split*n*int(p.outputs))
+	sums := b.scratchOf(scratchParts, split*(wideRows-1)*int(p.outputs))
 	b.traffic.Activations += 2 * 4 * int64(split*n) * int64(p.outputs) // scratch
 	add(&b.commands, k, g, p, x, m.planes.plane0, m.planes.plane1, m.planes.meta, sums)
 	add(&b.commands, b.kernels.projectSum, sumGrid(int(p.outputs), n),
@@ -111,7 +111,7 @@ func (b *Backend) multiply(dst, x binding, m *matrix, n int, epilogue cUint) {
 // Attention stores the keys and values of the rows and attends.
 func (b *Backend) Attention(dst, q, k, v model.Buffer, a *model.Attention) {
 	s, kv := a.Layout, &b.states[a.KV]
-	b.traffic.KV += b.tokensSeen(a) * 2 * int64(s.KVHeads*b.headBytes(s.HeadDim))
+	b.attends = append(b.attends, a)
 	p := prepareParams{
 		heads: cUint(s.Heads), kvHeads: cUint(s.KVHeads), dim: cUint(s.HeadDim), gated: bit(s.Gated), qNorm: bit(a.QNorm != model.None),
 		kNorm: bit(a.KNorm != model.None), tablePages: cUint(b.pages.width), epsilon: cFloat(b.layout.Epsilon),
@@ -158,6 +158,9 @@ func (b *Backend) Conv(dst, x model.Buffer, w model.Vector, s model.State) {
 		b.states[s].buffers[0].from(0), b.at(dst))
 }
 
+// chunks reports whether recurrent layers take some segment's rows in chunks.
+func (b *Backend) chunks() bool { return b.chunked && b.longest() >= gdnChunk+gdnKept }
+
 // GDN runs the gated delta rule over each segment.
 func (b *Backend) GDN(dst, qkv, beta, alpha model.Buffer, g *model.GDN) {
 	s := &b.states[g.State]
@@ -170,7 +173,7 @@ func (b *Backend) GDN(dst, qkv, beta, alpha model.Buffer, g *model.GDN) {
 		add(&b.commands, k, grid, p, b.at(qkv), b.at(beta), b.at(alpha), b.vectors[g.Decay].from(0), b.vectors[g.Bias].from(0),
 			b.segmentBuffer.from(0), s.buffers[0].from(0), s.buffers[1].from(0), b.at(dst))
 	}
-	if b.chunked && b.longest() >= gdnChunk+gdnKept {
+	if b.chunks() {
 		p.chunked = 1
 		run(b.kernels.gdnChunk, gdnChunkGrid(heads, len(b.segments)))
 	}

@@ -286,8 +286,11 @@ type grid struct {
 	threads, shared int
 }
 
+// A dispatch is one run of a kernel, as the device is told of it.
+type dispatch = C.splash_dispatch
+
 // Commands are dispatches in order, in memory of their own.
-type Commands struct{ list []C.splash_dispatch }
+type Commands struct{ list []dispatch }
 
 // Reset forgets the dispatches and keeps the memory.
 func (c *Commands) Reset() { c.list = c.list[:0] }

@@ -83,6 +83,7 @@ func (b *Backend) grow(s *state, n int) error {
 			return err
 		}
 		if old := s.buffers[i]; old != nil {
+			b.moved()
 			copy(larger.bytes, old.bytes)
 			old.Free()
 		}

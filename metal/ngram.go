@@ -81,17 +81,30 @@ func (b *Backend) remember(l *lane, first, rows int) {
 	}
 }
 
+// An ngramGather is one of the CPU's: the table rows of each token's n-grams.
+type ngramGather struct {
+	dst  model.Buffer
+	rows *hostRows
+	n    *model.NGram
+}
+
 // NGramRows gathers the table rows of each token's n-grams. What it writes is there when the pass runs.
 func (b *Backend) NGramRows(dst model.Buffer, table model.Matrix, n *model.NGram) {
-	g, rows := b.ngram, b.matrices[table].host
 	if b.device.isDry() {
 		return
 	}
-	if rows == nil {
+	g := ngramGather{dst, b.matrices[table].host, n}
+	if g.rows == nil {
 		b.refuse("a table of n-grams on the device")
 		return
 	}
-	width, out := n.Layout.Width, view[float32](b.buffers[dst].Buffer)
+	b.gathers = append(b.gathers, g)
+	b.gather(&g)
+}
+
+func (b *Backend) gather(x *ngramGather) {
+	g, dst, rows := b.ngram, x.dst, x.rows
+	width, out := x.n.Layout.Width, view[float32](b.buffers[dst].Buffer)
 	at := 0
 	for i, slot := range b.segments {
 		tokens := b.lanes[slot].tokens

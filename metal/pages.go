@@ -30,6 +30,7 @@ func (p *pagePool) growTable(b *Backend, lanes int) error {
 		return err
 	}
 	if p.table != nil {
+		b.moved()
 		copy(larger.bytes, p.table.bytes)
 		p.table.Free()
 	}

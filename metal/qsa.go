@@ -16,14 +16,10 @@ func (b *Backend) IndexState(dim int) model.State {
 // scores them and chooses. It tells the attention.
 func (b *Backend) choose(x *model.Indexer, a *attentionParams) (blocks binding) {
 	s, state := x.Layout, &b.states[x.State]
-	most := 0 // complete blocks of a row
-	for i := range b.segments {
-		g := &view[segmentInfo](b.segmentBuffer)[i]
-		most = max(most, int(g.index+g.rows)/s.Block)
-	}
+	scored := b.scoredBlocks(s)
 	p := indexParams{
 		heads: cUint(s.Heads), dim: cUint(s.HeadDim), pairs: cUint(b.freq.Size() / 4), block: cUint(s.Block), budget: cUint(s.Budget),
-		tablePages: cUint(b.pages.width), stride: cUint(most), epsilon: cFloat(b.layout.Epsilon),
+		tablePages: cUint(b.pages.width), stride: cUint(scored), epsilon: cFloat(b.layout.Epsilon),
 	}
 	raw, pooled := state.buffers[0].from(0), state.buffers[1].from(0)
 	rows, table, freq := b.rowBuffer.from(0), b.pages.table.from(0), b.freq.from(0)
@@ -31,15 +27,13 @@ func (b *Backend) choose(x *model.Indexer, a *attentionParams) (blocks binding) 
 		b.vectors[x.QNorm].from(0), freq, rows, table, raw)
 	add(&b.commands, b.kernels.indexPool, indexGrid(1, b.rows, s.HeadDim), p, raw, b.vectors[x.KNorm].from(0), freq, rows, table,
 		pooled)
-	if most <= s.Budget {
+	if scored == 0 {
 		return table
 	}
 	a.block, a.budget = p.block, p.budget
-	scores := b.scratchOf(scratchScores, b.rows*most)
+	scores := b.scratchOf(scratchScores, b.rows*scored)
 	blocks = b.scratchOf(scratchBlocks, b.maxRows*s.Budget)
-	b.traffic.KV += int64(len(b.segments)) * int64(most) * 4 * int64(s.HeadDim)
-	b.traffic.Activations += 2 * 4 * int64(b.rows) * int64(most) // scratch
-	add(&b.commands, b.kernels.indexScore, grid{x: (most + 7) / 8, y: b.rows, threads: 256}, p, b.at(x.Q), pooled, rows, table, scores)
+	add(&b.commands, b.kernels.indexScore, grid{x: (scored + 7) / 8, y: b.rows, threads: 256}, p, b.at(x.Q), pooled, rows, table, scores)
 	add(&b.commands, b.kernels.indexSelect, selectGrid(b.rows), p, scores, rows, blocks)
 	return blocks
 }

@@ -105,6 +105,7 @@ func (b *Backend) scratchOf(kind, n int) binding {
 		return b.freq.from(0) // nothing is run
 	}
 	if old != nil {
+		b.moved()
 		b.retired = append(b.retired, old) // commands of this pass may use it
 	}
 	b.scratch[kind] = larger

@@ -30,7 +30,7 @@ func (b *Backend) tokensSeen(a *model.Attention) (tokens int64) {
 // CycleTraffic is the traffic of a decoding pass of a target, of so many lanes with so many rows each, after context tokens, and of
 // the choice of the lanes' tokens, which are greedy. The pass is recorded from the plan alone: no weight is read and nothing is run.
 func CycleTraffic(p *planner.Plan, lanes, rows, context int) (Traffic, error) {
-	c, err := newDryCycle(p, lanes, rows, context)
+	c, err := newDryCycle(p, Options{MaxRows: lanes * rows}, lanes, rows, context)
 	if err != nil {
 		return Traffic{}, err
 	}
@@ -38,7 +38,7 @@ func CycleTraffic(p *planner.Plan, lanes, rows, context int) (Traffic, error) {
 	if err := c.network.Forward(&c.pass); err != nil {
 		return Traffic{}, err
 	}
-	t := c.backend.traffic
+	t := c.backend.passTraffic()
 	t.Dispatches = c.backend.commands.Len()
 	t.Loads += t.Total()
 	return t, nil
@@ -52,7 +52,7 @@ type dryCycle struct {
 	pass    model.Pass
 }
 
-func newDryCycle(p *planner.Plan, lanes, rows, context int) (*dryCycle, error) {
+func newDryCycle(p *planner.Plan, o Options, lanes, rows, context int) (*dryCycle, error) {
 	if context < 0 || context+rows > p.Layout.Context {
 		return nil, fmt.Errorf("metal: %d rows after %d tokens; the model's context is %d", rows, context, p.Layout.Context)
 	}
@@ -60,7 +60,7 @@ func newDryCycle(p *planner.Plan, lanes, rows, context int) (*dryCycle, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := New(dry(), p, described(images), Options{MaxRows: lanes * rows})
+	b, err := New(dry(), p, described(images), o)
 	if err != nil {
 		return nil, err
 	}

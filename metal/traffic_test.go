@@ -37,7 +37,7 @@ func releasedPlan(t testing.TB, family string) *planner.Plan {
 
 // TestRecordingDoesNotAllocate records cycles of a released size in the memory of the first.
 func TestRecordingDoesNotAllocate(t *testing.T) {
-	c, err := newDryCycle(releasedPlan(t, "Qwen3.8-27B"), 2, 8, 1000)
+	c, err := newDryCycle(releasedPlan(t, "Qwen3.8-27B"), Options{MaxRows: 16, RecordAlways: true}, 2, 8, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,21 +60,24 @@ func (c *dryCycle) record(t testing.TB) {
 	}
 }
 
-// BenchmarkRecord is what recording takes of a cycle: a pass's dispatches depend on how far its lanes are, so that each
-// is recorded anew.
+// BenchmarkRecord is what a cycle takes before the device has it: recorded anew, and as it was recorded before.
 func BenchmarkRecord(b *testing.B) {
 	for _, family := range []string{"Qwen3.8-27B", "Qwen3.6-35B-A3B"} {
-		b.Run(family, func(b *testing.B) {
-			c, err := newDryCycle(releasedPlan(b, family), 1, 8, 4000)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer c.backend.Close()
-			b.ReportAllocs()
-			for b.Loop() {
+		for name, anew := range map[string]bool{"recorded": true, "replayed": false} {
+			b.Run(family+"/"+name, func(b *testing.B) {
+				c, err := newDryCycle(releasedPlan(b, family), Options{MaxRows: 8, RecordAlways: anew}, 1, 8, 4000)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer c.backend.Close()
 				c.record(b)
-			}
-			b.ReportMetric(float64(c.backend.commands.Len()), "dispatches")
-		})
+				dispatches := c.backend.commands.Len()
+				b.ReportAllocs()
+				for b.Loop() {
+					c.record(b)
+				}
+				b.ReportMetric(float64(dispatches), "dispatches")
+			})
+		}
 	}
 }
