@@ -26,17 +26,14 @@ func Load(ctx context.Context, l *Loading) (*Loaded, error) {
 	if err := Usable(); err != nil {
 		return nil, err
 	}
-	kind := l.Device
-	if kind == "" {
-		kind = Devices()[0]
-	}
+	kind := l.kind()
 	x := &Loaded{loading: l, kind: kind}
 	var err error
 	if x.device, err = Open(kind); err == nil {
 		x.images, err = l.makeImages(ctx, x.device, kind)
 	}
 	if err == nil {
-		x.Backend, err = New(x.device, l.Target.Plan, x.images[0], Options{MaxRows: l.MaxRows, Int8KV: l.Int8KV})
+		x.Backend, err = New(x.device, l.Target.Plan, x.images[0], l.options(x.device.Name))
 	}
 	if err == nil && l.Draft != nil {
 		err = x.LoadDraft(x.images[1])
@@ -45,6 +42,21 @@ func Load(ctx context.Context, l *Loading) (*Loaded, error) {
 		return nil, errors.Join(err, x.Close())
 	}
 	return x, nil
+}
+
+// kind is the kind of the device.
+func (l *Loading) kind() string {
+	if l.Device == "" {
+		return Devices()[0]
+	}
+	return l.Device
+}
+
+// options are those of the backend on the device of that name.
+func (l *Loading) options(device string) Options {
+	return Options{
+		MaxRows: l.MaxRows, Int8KV: l.Int8KV, ChunkedGDN: l.ChunkedGDN, Int8Activations: !l.ExactActivations && fastInt8(device),
+	}
 }
 
 // Unload forgets the network, and lets go of the images.

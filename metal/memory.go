@@ -181,8 +181,12 @@ func (l *Loading) Footprint() (f Footprint, err error) {
 	if err != nil {
 		return f, err
 	}
+	name, err := Describe(l.kind())
+	if err != nil {
+		return f, err
+	}
 	d := dry()
-	b, err := New(d, l.Target.Plan, described(plan), Options{MaxRows: l.MaxRows, Int8KV: l.Int8KV})
+	b, err := New(d, l.Target.Plan, described(plan), l.options(name))
 	if err != nil {
 		return f, err
 	}

@@ -29,7 +29,14 @@ type Loading struct {
 	MaxRows int     // of a pass
 	Lanes   int     // decoded at once
 	Int8KV  bool    // keys and values are codes of 8 bits
-	Images  string  // the directory that images are kept in, one a file of weights below it
+
+	// ExactActivations multiplies the inputs of rotated models as they are. Otherwise cycles take them in codes of 8 bits on a
+	// device that multiplies those faster.
+	ExactActivations bool
+	// ChunkedGDN is Options.ChunkedGDN.
+	ChunkedGDN bool
+
+	Images string // the directory that images are kept in, one a file of weights below it
 
 	Progress func(done, total int64) // bytes of images; may be nil
 	Waiting  func()                  // another process makes the images; may be nil

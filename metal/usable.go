@@ -1,6 +1,10 @@
 package metal
 
-import "slices"
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // Usable says why this build can run no target; nil where it can.
 func Usable() error {
@@ -16,6 +20,15 @@ const gpu = "metal"
 
 // HasGPU reports whether a GPU is among the devices.
 func HasGPU() bool { return slices.Contains(Devices(), gpu) }
+
+// fastInt8 reports whether the device of that name multiplies integers of 8 bits at twice the rate of floats: an Apple GPU of the
+// M5 or later.
+func fastInt8(name string) bool {
+	rest, ok := strings.CutPrefix(name, "Apple M")
+	number, _, _ := strings.Cut(rest, " ")
+	generation, err := strconv.Atoi(number)
+	return ok && err == nil && generation >= 5
+}
 
 // A Footprint is what a target and its draft take of a device's memory, in bytes. The table of n-grams, which stays in its file, is
 // among the images.

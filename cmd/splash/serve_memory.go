@@ -24,6 +24,7 @@ type memoryFlags struct {
 	kvGiven     bool
 	idle        offDuration
 	activations string
+	chunked     bool
 	experts     autoSize
 	share       float64
 	disk        diskSize
@@ -38,7 +39,8 @@ func (m *memoryFlags) flags(cmd *cobra.Command, f *pflag.FlagSet) {
 	f.Var(&m.most, "max-memory", "`size` of the memory for weights, requests and what is kept of prompts, less than the machine has")
 	f.StringVar(&m.kv, "kv-format", "int8", "`format` of keys and values: int8 or bf16; the backend's own where it has no int8")
 	f.Var(&m.idle, "idle-release", "`duration` without a request after which the weights' memory is given back; off for never")
-	f.StringVar(&m.activations, "activations", "auto", "`format` of activations: auto or bf16; changes nothing on this machine")
+	f.StringVar(&m.activations, "activations", "auto", "`format` of activations: auto or bf16; auto decodes rotated models in 8 bits on an Apple M5 or later")
+	f.BoolVar(&m.chunked, "chunked-gdn", false, "take recurrent layers of prompts 16 rows at a time; the last bits then depend on how prompts are cut")
 	f.Var(&m.experts, "expert-memory", "`size` of the memory for streamed experts; changes nothing here, where files are mapped")
 	f.Var(&m.disk, "max-cache-disk", "`size` of the disk space for prompts that memory does not hold; 0 for none")
 	f.BoolVar(&m.persistent, "persistent-cache", false, "keep prompts on the disk for the next start")
@@ -117,6 +119,8 @@ func (m *memoryFlags) options(o *target.Options) error {
 	if !m.kvGiven && !slices.Contains(b.KVFormats, m.kv) {
 		o.KV = ""
 	}
+	o.ExactActivations = strings.EqualFold(m.activations, "bf16")
+	o.ChunkedGDN = m.chunked
 	o.Disk.Quota = int64(m.disk)
 	if o.Disk.Root, err = m.root(); err != nil {
 		return err

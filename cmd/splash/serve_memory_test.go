@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"splash/internal/target"
+	"splash/metal"
 )
 
 func TestMemoryUsage(t *testing.T) {
@@ -54,18 +55,24 @@ func TestMemoryFlags(t *testing.T) {
 		Memory int64
 		Idle   time.Duration
 		Share  float64
+
+		Exact, Chunked bool
 	}
 	const auto = -1
 	for _, c := range []struct {
 		backend, args string
 		want          result
 	}{
-		{"cpu", "", result{"int8", auto, 10 * time.Minute, 0.5}},
-		{"oracle", "", result{"", auto, 10 * time.Minute, 0.5}},
-		{"cpu", "--kv-format bf16 --idle-release off --decode-share 0 --max-memory AUTO", result{"bf16", auto, 0, -1}},
+		{"cpu", "", result{"int8", auto, 10 * time.Minute, 0.5, false, false}},
+		{"oracle", "", result{"", auto, 10 * time.Minute, 0.5, false, false}},
+		{"metal", "--chunked-gdn --activations auto", result{"int8", auto, 10 * time.Minute, 0.5, false, true}},
+		{"cpu", "--kv-format bf16 --idle-release off --decode-share 0 --max-memory AUTO", result{"bf16", auto, 0, -1, false, false}},
 		{"cpu", "--max-memory 100M --idle-release=1.5h --decode-share=2 --activations BF16 --expert-memory 4g --disable-ane --allow-idle-sleep",
-			result{"int8", 100 << 20, 90 * time.Minute, 2}},
+			result{"int8", 100 << 20, 90 * time.Minute, 2, true, false}},
 	} {
+		if c.backend == "metal" && metal.Usable() != nil {
+			continue
+		}
 		var m memoryFlags
 		cmd := &cobra.Command{}
 		m.flags(cmd, cmd.Flags())
@@ -78,7 +85,7 @@ func TestMemoryFlags(t *testing.T) {
 		if err == nil {
 			err = m.options(&o)
 		}
-		got := result{o.KV, o.Memory, o.Engine.IdleRelease, o.Engine.DecodeShare}
+		got := result{o.KV, o.Memory, o.Engine.IdleRelease, o.Engine.DecodeShare, o.ExactActivations, o.ChunkedGDN}
 		if m.most == 0 {
 			got.Memory = auto
 		}
@@ -101,6 +108,7 @@ func TestDoesNotFit(t *testing.T) {
 		"--backend oracle --kv-format int8":                "error: backend oracle keeps keys and values in a format of its own, not in int8",
 		"--max-memory 48M --max-context 4096 --lanes 1":    "a context of 4096 tokens does not fit in memory, at most ",
 		"--backend oracle --kv-format bf16 --max-memory 9": "format of its own",
+		"--backend cpu --chunked-gdn":                      "error: backend cpu takes recurrent layers row by row alone",
 		"--backend oracle --max-cache-disk 1G":             "error: backend oracle keeps no prompts on a disk",
 	} {
 		var stdout, stderr bytes.Buffer

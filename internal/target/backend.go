@@ -24,6 +24,8 @@ type Backend struct {
 	Portable bool
 	// KVFormats are the ways it keeps keys and values; none: one of its own alone.
 	KVFormats []string
+	// ChunkedGDN says that it can take the recurrent layers of prompts a chunk of rows at a time.
+	ChunkedGDN bool
 	// Chunk is the rows of a prompt that a pass takes where nobody says how many: as few as read prompts nearly as fast as
 	// more would, since a pass takes memory for each. 0: the engine's own.
 	Chunk int
@@ -38,6 +40,8 @@ type Opening struct {
 	Lanes   int    // decoded at once
 	KV      string // of KVFormats, or empty
 
+	ExactActivations, ChunkedGDN bool // as in Options
+
 	// For a backend that keeps weight images: the weights and the files they are in, the directory of the images, and who
 	// is told how far they are.
 	Weights  planner.Weights
@@ -51,7 +55,7 @@ type Opening struct {
 // Backends lists the backends of this build, the one to prefer first: a GPU, else the CPU.
 func Backends() []Backend {
 	int8, bf16 := planner.KVInt8.String(), planner.KVBF16.String()
-	gpu := Backend{Name: "metal", KVFormats: []string{int8, bf16}, Open: openMetal, Footprint: metalFootprint, Usable: metal.Usable}
+	gpu := Backend{Name: "metal", KVFormats: []string{int8, bf16}, ChunkedGDN: true, Open: openMetal, Footprint: metalFootprint, Usable: metal.Usable}
 	all := []Backend{
 		{Name: "cpu", Portable: true, Chunk: 128, KVFormats: []string{int8, bf16}, Open: func(_ context.Context, o *Opening) (model.Backend, error) {
 			co := cpu.Options{KV: cpu.KVBF16}
@@ -94,6 +98,7 @@ func openMetal(ctx context.Context, o *Opening) (model.Backend, error) {
 func (o *Opening) metal() *metal.Loading {
 	l := &metal.Loading{
 		Target: metal.Source{Plan: o.Plan, Weights: o.Weights}, MaxRows: o.MaxRows, Lanes: o.Lanes, Int8KV: o.KV == planner.KVInt8.String(),
+		ExactActivations: o.ExactActivations, ChunkedGDN: o.ChunkedGDN,
 	}
 	if d := o.Draft; d != nil {
 		l.Draft = &metal.Source{Draft: d.sizes, Tensors: d.tensors, Weights: d.weights}
@@ -112,6 +117,14 @@ func (b *Backend) checkKV(format string) error {
 		return fmt.Errorf("backend %s keeps keys and values in a format of its own, not in %s", b.Name, format)
 	}
 	return fmt.Errorf("backend %s keeps keys and values in %s, not in %s", b.Name, strings.Join(b.KVFormats, " or "), format)
+}
+
+// checkChunked refuses chunks of rows from a backend that has no such form.
+func (b *Backend) checkChunked(chunked bool) error {
+	if chunked && !b.ChunkedGDN {
+		return fmt.Errorf("backend %s takes recurrent layers row by row alone", b.Name)
+	}
+	return nil
 }
 
 // Auto is the name that stands for the first backend this machine can run.

@@ -44,6 +44,12 @@ type Options struct {
 	// KV is how keys and values are kept, one of the backend's KVFormats; empty: the last of them, its most exact one.
 	KV string
 
+	// ExactActivations keeps the inputs of rotated models as they are, where a backend would take those of a cycle in 8 bits.
+	ExactActivations bool
+	// ChunkedGDN takes the recurrent layers of prompts a chunk of rows at a time. What is computed of a prompt's token then depends,
+	// in its last bits, on the passes that the prompt was cut into.
+	ChunkedGDN bool
+
 	// Memory is what there is for weights, lanes and what is kept of prompts, in bytes; 0: as much as they take.
 	Memory int64
 
@@ -185,6 +191,9 @@ func (o *Options) backend() (Backend, error) {
 		err = b.checkKV(o.KV)
 	}
 	if err == nil {
+		err = b.checkChunked(o.ChunkedGDN)
+	}
+	if err == nil {
 		err = o.Disk.check(&b)
 	}
 	return b, err
@@ -213,7 +222,7 @@ func (t *Target) describe(s *source) (err error) {
 func (t *Target) opening(s *source, d *draftFiles, o *Options) *Opening {
 	return &Opening{
 		Plan: s.plan, MaxRows: t.Engine.MaxRows(), Lanes: t.Engine.MaxLanes(), KV: o.KV, Weights: s.weights, Files: s.images, Draft: d,
-		Images: o.imageDir(), Log: o.log,
+		ExactActivations: o.ExactActivations, ChunkedGDN: o.ChunkedGDN, Images: o.imageDir(), Log: o.log,
 	}
 }
 
