@@ -54,7 +54,10 @@ typedef struct {
 
 	// compile makes the kernels of one source, whose includes are resolved, known to the device.
 	char *(*compile)(splash_device *device, const char *name, const char *source);
-	char *(*kernel)(splash_device *device, const char *name, splash_kernel **kernel);
+	// kernel finds one of them. A device that compiles for its GPU may take what it made of the kernel before from the file
+	// archive, and where that is NULL or does not serve, write it to the file fresh, unless that is NULL. That it could not
+	// is no error.
+	char *(*kernel)(splash_device *device, const char *name, const char *archive, const char *fresh, splash_kernel **kernel);
 
 	// buffer allocates memory that the CPU and the device share; wrap makes a buffer of memory that the caller keeps until
 	// free_buffer, without a copy: it starts on a page and is read only.

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bridge.h"
 
@@ -43,6 +44,9 @@
 @property(nonatomic, strong) id<MTLCommandBuffer> pending;            // encoded, not committed
 @property(nonatomic, strong) NSMutableArray<id<MTLCommandBuffer>> *committed;
 @property(nonatomic) splash_counters counters;
+// On macOS 15 and later: every buffer, which stays resident between command buffers.
+@property(nonatomic, strong) id residency;
+@property(nonatomic) BOOL moved; // buffers came or went that it does not know of
 @end
 
 @implementation SplashDevice
@@ -53,6 +57,52 @@ static SplashDevice *deviceOf(splash_device *d) { return (__bridge SplashDevice 
 static SplashBuffer *bufferOf(splash_buffer *b) { return (__bridge SplashBuffer *)(void *)b; }
 static SplashKernel *kernelOf(splash_kernel *k) { return (__bridge SplashKernel *)(void *)k; }
 static SplashGraph *graphOf(splash_graph *g) { return (__bridge SplashGraph *)(void *)g; }
+
+// The SDK has residency sets.
+#ifdef __MAC_15_0
+static void openResidency(SplashDevice *d) {
+	if (@available(macOS 15.0, *)) {
+		NSError *error = nil;
+		id<MTLResidencySet> set = [d.device newResidencySetWithDescriptor:[MTLResidencySetDescriptor new] error:&error];
+		if (set == nil) return; // buffers are made resident with each command buffer
+		[d.queue addResidencySet:set];
+		d.residency = set;
+	}
+}
+
+static void changeResidency(SplashDevice *d, id<MTLBuffer> buffer, BOOL stays) {
+	if (@available(macOS 15.0, *)) {
+		id<MTLResidencySet> set = d.residency;
+		if (stays) [set addAllocation:buffer];
+		else [set removeAllocation:buffer];
+		d.moved = YES;
+	}
+}
+
+static void commitResidency(SplashDevice *d) {
+	if (!d.moved) return;
+	if (@available(macOS 15.0, *)) {
+		id<MTLResidencySet> set = d.residency;
+		[set commit];
+		[set requestResidency];
+	}
+	d.moved = NO;
+}
+
+static void closeResidency(SplashDevice *d) {
+	if (@available(macOS 15.0, *)) {
+		id<MTLResidencySet> set = d.residency;
+		if (set == nil) return;
+		[d.queue removeResidencySet:set];
+		[set endResidency];
+	}
+}
+#else
+static void openResidency(SplashDevice *d) { d.residency = nil; }
+static void changeResidency(SplashDevice *d, id<MTLBuffer> buffer, BOOL stays) { (void)d, (void)buffer, (void)stays; }
+static void commitResidency(SplashDevice *d) { (void)d; }
+static void closeResidency(SplashDevice *d) { (void)d; }
+#endif
 
 static char *text(NSString *s) { return strdup(s.UTF8String); }
 
@@ -69,6 +119,7 @@ static char *openDevice(splash_device **out, char **name) {
 		d.libraries = [NSMutableArray new];
 		d.kernels = [NSMutableArray new];
 		d.committed = [NSMutableArray new];
+		openResidency(d);
 		*name = text(gpu.name);
 		*out = (splash_device *)(__bridge_retained void *)d;
 		return NULL;
@@ -94,8 +145,11 @@ static char *waitDevice(splash_device *handle) {
 
 static void closeDevice(splash_device *handle) {
 	free(waitDevice(handle));
-	SplashDevice *d = (__bridge_transfer SplashDevice *)(void *)handle;
-	d.pending = nil;
+	@autoreleasepool {
+		SplashDevice *d = (__bridge_transfer SplashDevice *)(void *)handle;
+		d.pending = nil;
+		closeResidency(d);
+	}
 }
 
 static char *compileSource(splash_device *handle, const char *name, const char *source) {
@@ -114,7 +168,30 @@ static char *compileSource(splash_device *handle, const char *name, const char *
 	}
 }
 
-static char *findKernel(splash_device *handle, const char *name, splash_kernel **out) {
+// takeState makes a kernel's state of what an archive has of it, or nil: it is another system's, or another's altogether.
+static id<MTLComputePipelineState> takeState(SplashDevice *d, MTLComputePipelineDescriptor *wanted, const char *archive) {
+	MTLBinaryArchiveDescriptor *file = [MTLBinaryArchiveDescriptor new];
+	file.url = [NSURL fileURLWithPath:@(archive)];
+	id<MTLBinaryArchive> kept = [d.device newBinaryArchiveWithDescriptor:file error:NULL];
+	if (kept == nil) return nil;
+	wanted.binaryArchives = @[ kept ];
+	id<MTLComputePipelineState> state = [d.device newComputePipelineStateWithDescriptor:wanted
+	                                                                            options:MTLPipelineOptionFailOnBinaryArchiveMiss
+	                                                                         reflection:NULL
+	                                                                              error:NULL];
+	wanted.binaryArchives = nil;
+	return state;
+}
+
+// keepState writes what the compiler made of a kernel to a file. A failure leaves none.
+static void keepState(SplashDevice *d, MTLComputePipelineDescriptor *made, const char *fresh) {
+	id<MTLBinaryArchive> archive = [d.device newBinaryArchiveWithDescriptor:[MTLBinaryArchiveDescriptor new] error:NULL];
+	if (archive == nil || ![archive addComputePipelineFunctionsWithDescriptor:made error:NULL]) return;
+	NSURL *url = [NSURL fileURLWithPath:@(fresh)];
+	if (![archive serializeToURL:url error:NULL]) unlink(fresh);
+}
+
+static char *findKernel(splash_device *handle, const char *name, const char *archive, const char *fresh, splash_kernel **out) {
 	@autoreleasepool {
 		SplashDevice *d = deviceOf(handle);
 		for (id<MTLLibrary> library in d.libraries) {
@@ -123,7 +200,14 @@ static char *findKernel(splash_device *handle, const char *name, splash_kernel *
 			NSError *error = nil;
 			SplashKernel *k = [SplashKernel new];
 			k.name = @(name);
-			k.state = [d.device newComputePipelineStateWithFunction:function error:&error];
+			MTLComputePipelineDescriptor *wanted = [MTLComputePipelineDescriptor new];
+			wanted.computeFunction = function;
+			wanted.label = k.name;
+			if (archive != NULL) k.state = takeState(d, wanted, archive);
+			if (k.state == nil) {
+				k.state = [d.device newComputePipelineStateWithDescriptor:wanted options:MTLPipelineOptionNone reflection:NULL error:&error];
+				if (k.state != nil && fresh != NULL) keepState(d, wanted, fresh);
+			}
 			if (k.state == nil) return text([NSString stringWithFormat:@"kernel %s: %@", name, error.localizedDescription]);
 			if (k.state.threadExecutionWidth != 32)
 				return text([NSString stringWithFormat:@"kernel %s: SIMD-groups of %lu lanes, the kernels are written for 32", name,
@@ -145,6 +229,7 @@ static char *keepBuffer(SplashDevice *d, id<MTLBuffer> buffer, uint64_t size, BO
 	if (wrapped) c.wrapped_bytes += size;
 	else c.buffer_bytes += size;
 	d.counters = c;
+	changeResidency(d, buffer, YES);
 	*out = (splash_buffer *)(__bridge_retained void *)b;
 	return NULL;
 }
@@ -190,6 +275,7 @@ static void freeBuffer(splash_device *handle, splash_buffer *b) {
 		if (buffer.wrapped) c.wrapped_bytes -= buffer.size;
 		else c.buffer_bytes -= buffer.size;
 		d.counters = c;
+		changeResidency(d, buffer.buffer, NO);
 	}
 }
 
@@ -302,6 +388,7 @@ static char *commit(splash_device *handle) {
 	@autoreleasepool {
 		SplashDevice *d = deviceOf(handle);
 		if (d.pending == nil) return NULL;
+		commitResidency(d);
 		[d.pending commit];
 		[d.committed addObject:d.pending];
 		d.pending = nil;

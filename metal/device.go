@@ -11,8 +11,9 @@ static void close_device(const splash_bridge *b, splash_device *d) { b->close(d)
 static char *compile_source(const splash_bridge *b, splash_device *d, const char *name, const char *source) {
 	return b->compile(d, name, source);
 }
-static char *find_kernel(const splash_bridge *b, splash_device *d, const char *name, splash_kernel **k) {
-	return b->kernel(d, name, k);
+static char *find_kernel(const splash_bridge *b, splash_device *d, const char *name, const char *archive, const char *fresh,
+                         splash_kernel **k) {
+	return b->kernel(d, name, archive, fresh, k);
 }
 static char *new_buffer(const splash_bridge *b, splash_device *d, uint64_t size, splash_buffer **out) {
 	return b->buffer(d, size, out);
@@ -61,6 +62,7 @@ type Device struct {
 	handle  *C.splash_device
 	kernels map[string]*Kernel
 	held    int64 // bytes of buffers, on a device that runs nothing
+	codes   codeCache
 }
 
 // dry is a device that takes commands and runs nothing, to count what a pass would take.
@@ -95,12 +97,18 @@ func Describe(kind string) (string, error) {
 }
 
 // Open opens the device of a kind and compiles the kernels.
-func Open(kind string) (*Device, error) {
+func Open(kind string) (*Device, error) { return openCached(kind, "") }
+
+// openCached opens a device that keeps what it makes of kernels for its GPU below a directory; empty: it keeps nothing.
+func openCached(kind, dir string) (*Device, error) {
 	d, err := connect(kind)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.compile(); err != nil {
+	if kind != gpu {
+		dir = "" // the host's are compiled in
+	}
+	if err := d.compile(dir); err != nil {
 		d.Close()
 		return nil, err
 	}
@@ -135,11 +143,12 @@ func orNone(names []string) string {
 }
 
 // compile gives the device every kernel source, its includes in place.
-func (d *Device) compile() error {
+func (d *Device) compile(dir string) error {
 	all, err := sources()
 	if err != nil {
 		return err
 	}
+	d.codes = newCodeCache(dir, all, d.Name, systemVersion())
 	for _, s := range all {
 		name, text := C.CString(s.name), C.CString(s.text)
 		err := take(C.compile_source(d.table, d.handle, name, text))
@@ -196,13 +205,26 @@ func (d *Device) Kernel(name string) (*Kernel, error) {
 		d.kernels[name] = k
 		return k, nil
 	}
-	text := C.CString(name)
-	defer C.free(unsafe.Pointer(text))
-	if err := take(C.find_kernel(d.table, d.handle, text, &k.handle)); err != nil {
+	err := d.codes.use(name, func(archive, fresh string) error {
+		text, from, to := C.CString(name), optional(archive), optional(fresh)
+		defer C.free(unsafe.Pointer(text))
+		defer C.free(unsafe.Pointer(from))
+		defer C.free(unsafe.Pointer(to))
+		return take(C.find_kernel(d.table, d.handle, text, from, to, &k.handle))
+	})
+	if err != nil {
 		return nil, fmt.Errorf("metal: %w", err)
 	}
 	d.kernels[name] = k
 	return k, nil
+}
+
+// optional is a text of C's, or NULL for an empty one.
+func optional(text string) *C.char {
+	if text == "" {
+		return nil
+	}
+	return C.CString(text)
 }
 
 // A Buffer is memory that the CPU and the device share.

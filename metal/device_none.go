@@ -4,3 +4,5 @@ package metal
 
 // No kernel is compiled for this system.
 var bridges []bridge
+
+func systemVersion() string { return "" }

@@ -168,8 +168,8 @@ func TestBridgeSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	check := func(text string) error {
-		return clang(t, text, "-x", "objective-c", "-std=gnu11", "-fobjc-arc", "-fblocks", "-fobjc-runtime=macosx-14.0",
-			"-Wall", "-Wextra", "-Werror", "-I.", "-isystem", filepath.Join("lint", "include"))
+		return clang(t, text, "-x", "objective-c", "-std=gnu11", "-fobjc-arc", "-fblocks", "-target", "arm64-apple-macos14.0", "-ffreestanding",
+			"-nostdlibinc", "-Wunguarded-availability", "-Wall", "-Wextra", "-Werror", "-I.", "-isystem", filepath.Join("lint", "include"))
 	}
 	if err := check(string(text)); err != nil {
 		t.Error(err)
@@ -177,6 +177,8 @@ func TestBridgeSource(t *testing.T) {
 	for _, wrong := range [][2]string{
 		{"setBytes:x->params length:", "setBytes:x->params size:"}, {"d.queue = [gpu newCommandQueue]", "d.queue = [gpu commandQueue]"},
 		{".wait = waitDevice", ".wait = commit2"}, {"(__bridge_retained void *)d", "(void *)d"}, {"%llu bytes cannot", "%d bytes cannot"},
+		{"serializeToURL:url error:NULL", "serializeToURL:fresh error:NULL"}, {"[set requestResidency]", "[d.queue requestResidency]"},
+		{"if (@available(macOS 15.0, *)) {\n\t\tNSError", "if (YES) {\n\t\tNSError"}, {".graph = newGraph", ".graph = encode"},
 	} {
 		changed := strings.Replace(string(text), wrong[0], wrong[1], 1)
 		if changed == string(text) || check(changed) == nil {

@@ -29,7 +29,7 @@ func Load(ctx context.Context, l *Loading) (*Loaded, error) {
 	kind := l.kind()
 	x := &Loaded{loading: l, kind: kind}
 	var err error
-	if x.device, err = Open(kind); err == nil {
+	if x.device, err = openCached(kind, l.Kernels); err == nil {
 		x.images, err = l.makeImages(ctx, x.device, kind)
 	}
 	if err == nil {

@@ -36,7 +36,8 @@ type Loading struct {
 	// ChunkedGDN is Options.ChunkedGDN.
 	ChunkedGDN bool
 
-	Images string // the directory that images are kept in, one a file of weights below it
+	Kernels string // the directory that code of kernels for a GPU is kept in; empty: none is
+	Images  string // the directory that images are kept in, one a file of weights below it
 
 	Progress func(done, total int64) // bytes of images; may be nil
 	Waiting  func()                  // another process makes the images; may be nil

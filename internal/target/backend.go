@@ -3,6 +3,8 @@ package target
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -79,6 +81,9 @@ func openMetal(ctx context.Context, o *Opening) (model.Backend, error) {
 	l := o.metal()
 	l.Images, l.Progress = o.Images, o.Progress
 	l.Waiting = func() { o.Log("Another Splash process writes these weight images; waiting...") }
+	if dir, err := os.UserCacheDir(); err == nil {
+		l.Kernels = filepath.Join(dir, "Splash", "kernels")
+	}
 	var err error
 	if l.Target.Files, err = o.Files(); err != nil {
 		return nil, err

@@ -211,7 +211,8 @@ void close(splash_device *d) {
 // The sources are compiled in already.
 char *compile(splash_device *, const char *, const char *) { return nullptr; }
 
-char *kernel(splash_device *d, const char *name, splash_kernel **out) {
+// So there is nothing to keep of them.
+char *kernel(splash_device *d, const char *name, const char *, const char *, splash_kernel **out) {
 	for (Kernel *k = kernels; k != nullptr; k = k->next) {
 		if (strcmp(k->name, name) == 0) {
 			d->kernels.push_back(std::make_unique<splash_kernel>(splash_kernel{k}));

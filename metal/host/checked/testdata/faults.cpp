@@ -100,7 +100,7 @@ int main() {
 	for (const char *kernel_name : all) {
 		splash_buffer *x;
 		splash_kernel *k;
-		if (b->buffer(d, 64 * sizeof(float), &x) != nullptr || b->kernel(d, kernel_name, &k) != nullptr) return 1;
+		if (b->buffer(d, 64 * sizeof(float), &x) != nullptr || b->kernel(d, kernel_name, nullptr, nullptr, &k) != nullptr) return 1;
 		splash_dispatch run = {};
 		run.kernel = k;
 		run.bindings[0] = {x, 0};

@@ -6,6 +6,7 @@
 typedef signed char BOOL;
 typedef unsigned long NSUInteger;
 typedef double CFTimeInterval;
+#define __MAC_15_0 150000 // of the SDK's Availability.h
 #define YES ((BOOL)1)
 #define NO ((BOOL)0)
 #define nil ((id)0)
@@ -44,6 +45,14 @@ typedef struct {
 - (NSUInteger)countByEnumeratingWithState:(NSFastEnumerationState *)state
                                   objects:(id __unsafe_unretained *)buffer
                                     count:(NSUInteger)length;
+@end
+
+@interface NSArray <T> : NSObject
++ (instancetype)arrayWithObjects:(const id[])objects count:(NSUInteger)count;
+@end
+
+@interface NSURL : NSObject
++ (NSURL *)fileURLWithPath:(NSString *)path;
 @end
 
 @interface NSMutableSet <T> : NSObject

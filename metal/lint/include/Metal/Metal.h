@@ -7,6 +7,9 @@ typedef enum : long { MTLGPUFamilyApple7 = 1007 } MTLGPUFamily;
 typedef enum : NSUInteger { MTLLanguageVersion3_1 = (3 << 16) + 1 } MTLLanguageVersion;
 typedef enum : NSUInteger { MTLCommandBufferStatusCompleted = 4, MTLCommandBufferStatusError = 5 } MTLCommandBufferStatus;
 typedef enum : NSUInteger { MTLDispatchTypeSerial = 0 } MTLDispatchType;
+typedef enum : NSUInteger { MTLPipelineOptionNone = 0, MTLPipelineOptionFailOnBinaryArchiveMiss = 1 << 2 } MTLPipelineOption;
+
+#define SINCE(version) __attribute__((availability(macos, introduced = version)))
 
 typedef struct {
 	NSUInteger width, height, depth;
@@ -25,13 +28,47 @@ MTLSize MTLSizeMake(NSUInteger width, NSUInteger height, NSUInteger depth);
 - (id<MTLFunction>)newFunctionWithName:(NSString *)name;
 @end
 
+@protocol MTLBinaryArchive;
+
+@interface MTLComputePipelineDescriptor : NSObject
+@property(nonatomic, copy) NSString *label;
+@property(nonatomic, readwrite) id<MTLFunction> computeFunction;
+@property(readwrite, nonatomic, copy) NSArray<id<MTLBinaryArchive>> *binaryArchives;
+@end
+
+@interface MTLComputePipelineReflection : NSObject
+@end
+
+@interface MTLBinaryArchiveDescriptor : NSObject
+@property(copy, nonatomic, readwrite) NSURL *url;
+@end
+
+@protocol MTLBinaryArchive <NSObject>
+- (BOOL)addComputePipelineFunctionsWithDescriptor:(MTLComputePipelineDescriptor *)descriptor error:(NSError **)error;
+- (BOOL)serializeToURL:(NSURL *)url error:(NSError **)error;
+@end
+
 @protocol MTLComputePipelineState <NSObject>
 @property(readonly) NSUInteger maxTotalThreadsPerThreadgroup;
 @property(readonly) NSUInteger threadExecutionWidth;
 @end
 
-@protocol MTLBuffer <NSObject>
+SINCE(15.0) @protocol MTLAllocation <NSObject>
+@end
+
+@protocol MTLBuffer <MTLAllocation>
 - (void *)contents;
+@end
+
+SINCE(15.0) @interface MTLResidencySetDescriptor : NSObject
+@end
+
+SINCE(15.0) @protocol MTLResidencySet <NSObject>
+- (void)addAllocation:(id<MTLAllocation>)allocation;
+- (void)removeAllocation:(id<MTLAllocation>)allocation;
+- (void)commit;
+- (void)requestResidency;
+- (void)endResidency;
 @end
 
 @protocol MTLComputeCommandEncoder <NSObject>
@@ -56,6 +93,8 @@ MTLSize MTLSizeMake(NSUInteger width, NSUInteger height, NSUInteger depth);
 
 @protocol MTLCommandQueue <NSObject>
 - (id<MTLCommandBuffer>)commandBuffer;
+- (void)addResidencySet:(id<MTLResidencySet>)residencySet SINCE(15.0);
+- (void)removeResidencySet:(id<MTLResidencySet>)residencySet SINCE(15.0);
 @end
 
 @protocol MTLDevice <NSObject>
@@ -69,7 +108,12 @@ MTLSize MTLSizeMake(NSUInteger width, NSUInteger height, NSUInteger depth);
                                   options:(MTLResourceOptions)options
                               deallocator:(void (^)(void *pointer, NSUInteger length))deallocator;
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(NSError **)error;
-- (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function error:(NSError **)error;
+- (id<MTLComputePipelineState>)newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor *)descriptor
+                                                             options:(MTLPipelineOption)options
+                                                          reflection:(MTLComputePipelineReflection **)reflection
+                                                               error:(NSError **)error;
+- (id<MTLBinaryArchive>)newBinaryArchiveWithDescriptor:(MTLBinaryArchiveDescriptor *)descriptor error:(NSError **)error;
+- (id<MTLResidencySet>)newResidencySetWithDescriptor:(MTLResidencySetDescriptor *)descriptor error:(NSError **)error SINCE(15.0);
 @end
 
 id<MTLDevice> MTLCreateSystemDefaultDevice(void) __attribute__((ns_returns_retained));

@@ -1,0 +1,3 @@
+#pragma once
+
+int unlink(const char *path);
