@@ -30,6 +30,7 @@ var owners = map[string]struct{ tests, part []string }{
 	"conv.metal":      {[]string{"TestConvolution", "TestTakenBack"}, nil},
 	"gdn.metal":       {[]string{"TestDeltaRule", "TestDeltaRuleChunked", "TestTakenBack"}, nil},
 	"norm.metal":      {[]string{"TestNorms"}, nil},
+	"gate.metal":      {[]string{"TestGateUp"}, nil},
 	"project.metal":   {[]string{"TestProject", "TestProjectParts", "TestProjectOrders"}, []string{"TestStreams"}},
 	"planes.h":        {[]string{"TestProject"}, []string{"TestProjectParts", "TestProjectOrders", "TestStreams", "TestExperts"}},
 	"formats.h":       {[]string{"TestEmbed"}, []string{"TestProject", "TestProjectParts", "TestProjectOrders", "TestStreams", "TestExperts"}},

@@ -491,13 +491,18 @@ func TestEmbed(t *testing.T) {
 	})
 }
 
-// TestGateUp runs silu(gate x) (up x), with halves in one format and in two.
+// TestGateUp runs silu(gate x) (up x), with halves in two formats, and both in each.
 func TestGateUp(t *testing.T) {
 	eachOperatorBackend(t, func(t *testing.T, b operatorBackend) {
-		for _, kinds := range [][2]dequant.Type{
-			{dequant.Q4_K, dequant.Q4_K}, {dequant.Q6_K, dequant.Q4_K}, {dequant.BF16, dequant.BF16}, {dequant.Q8_0, dequant.F16},
-		} {
-			const inputs, rows, cols = 4, 40, 512
+		kinds := [][2]dequant.Type{{dequant.Q6_K, dequant.Q4_K}, {dequant.Q8_0, dequant.F16}}
+		for _, f := range b.productFormats() {
+			kinds = append(kinds, [2]dequant.Type{f.Type, f.Type})
+		}
+		for i, kinds := range kinds {
+			if i < 2 && b.only != nil {
+				continue
+			}
+			const inputs, rows, cols = 3, 40, 256
 			p := newPair(t, b, inputs, planner.Layout{})
 			gate, up := p.blocks(dequant.Lookup(kinds[0]), rows, cols), p.blocks(dequant.Lookup(kinds[1]), rows, cols)
 			x := p.normals(inputs * cols)

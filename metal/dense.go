@@ -3,6 +3,7 @@
 package metal
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -55,10 +56,49 @@ func (b *Backend) Project(dst, x model.Buffer, w model.Matrix, e model.Epilogue)
 	b.project(dst, x, w, epilogue)
 }
 
-// GateUp stores silu(gate x), then multiplies it by up x.
+// GateUp writes silu(gate x) * (up x): at once where both are of one format and few rows meet as many outputs as fill a GPU, else by
+// storing the one and multiplying by the other, to the same bits.
 func (b *Backend) GateUp(dst, x model.Buffer, gate, up model.Matrix) {
+	if g, u := &b.matrices[gate], &b.matrices[up]; b.gatesAtOnce(g, u, b.count(x)) {
+		b.gateUp(dst, x, g, u)
+		return
+	}
 	b.project(dst, x, gate, epilogueSiLU)
 	b.project(dst, x, up, epilogueMultiply)
+}
+
+// gatesAtOnce reports whether one kernel takes both matrices: the inputs are the same, in one order, in one tile of rows, and the
+// sums are not split.
+func (b *Backend) gatesAtOnce(gate, up *matrix, rows int) bool {
+	g, u := &gate.params, &up.params
+	grid, wide := projectGrid(rows, int(g.outputs))
+	split := columnParts(int(g.cols)) > 1 && grid.x*grid.y < splitBelow
+	codes := b.int8Activations && gate.signs != nil && gate.codes != nil && b.decodes()
+	return rows > 0 && !wide && !split && !codes && gate.small != nil && gate.small == up.small && gate.signs == up.signs &&
+		g.cols == u.cols && g.outputs == u.outputs && g.head == 0 && u.head == 0
+}
+
+func (b *Backend) gateUp(dst, x model.Buffer, gate, up *matrix) {
+	if gate.gate == nil {
+		k, err := b.device.Kernel("gate_up_" + gate.format)
+		if err != nil {
+			b.err = errors.Join(b.err, err)
+			return
+		}
+		gate.gate = k
+	}
+	n, p := b.count(x), &gate.params
+	in := b.at(x)
+	if gate.signs != nil {
+		in = b.rotate(x, gate.signs, n, int(p.cols))
+	}
+	g, _ := projectGrid(n, int(p.outputs))
+	b.traffic.Weights += int64(g.y) * (gate.bytes + up.bytes)
+	b.traffic.Loads += 4 * int64(n) * int64(p.cols) * int64(g.x)
+	add(&b.commands, gate.gate, g, gateParams{
+		rows: cUint(n), cols: p.cols, outputs: p.outputs, gateFirst: p.first, upFirst: up.params.first,
+	}, in, gate.planes.plane0, gate.planes.plane1, gate.planes.meta, up.planes.plane0, up.planes.plane1, up.planes.meta, b.at(dst))
+	b.rotated.keep(b, dst)
 }
 
 func (b *Backend) project(dst, x model.Buffer, w model.Matrix, epilogue cUint) {

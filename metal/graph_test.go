@@ -292,7 +292,7 @@ func BenchmarkGraph(b *testing.B) {
 	t := newFastBench(b)
 	x, list := filled(t, make([]float32, 32)), filled(t, []uint32{0, 1})
 	k := t.kernel("copy_rows")
-	for range 1172 {
+	for range 1108 {
 		add(&t.commands, k, copyGrid(2, 16), copyParams{width: 16}, x.from(0), list.from(0), x.from(64))
 	}
 	b.ReportAllocs()

@@ -16,6 +16,8 @@ type matrix struct {
 	planes               planeBuffers
 	gather, small, large *Kernel // nil for F32 rows
 	params               projectParams
+	format               string  // of the planes
+	gate                 *Kernel // with another of its format; nil until there is one
 	codes                *Kernel // of rotated inputs in codes; nil: there is none
 	signs                *Buffer // of a rotated input, or a rotated table's inverse; nil: none
 	bytes                int64   // of its rows
@@ -82,6 +84,7 @@ func (b *Backend) loadMatrix(m *matrix, w planner.Weights, t *planner.Tensor) (e
 	m.params.first = cUint(first)
 	if in.Form == planner.Planes {
 		f := planner.LookupImage(in.Type)
+		m.format = f.Name
 		for name, k := range map[string]**Kernel{"gather_": &m.gather, "project_": &m.small, "project_wide_": &m.large} {
 			if *k, err = b.device.Kernel(name + f.Name); err != nil {
 				return err

@@ -7,6 +7,7 @@ package metal
 #include "kernels/attention.h"
 #include "kernels/conv.h"
 #include "kernels/draft.h"
+#include "kernels/gate.h"
 #include "kernels/gdn.h"
 #include "kernels/hadamard.h"
 #include "kernels/hyper.h"
@@ -32,6 +33,7 @@ type (
 	projectParams    = C.ProjectParams
 	sumParams        = C.SumParams
 	gatherParams     = C.GatherParams
+	gateParams       = C.GateParams
 	copyParams       = C.CopyParams
 	prepareParams    = C.PrepareParams
 	attentionParams  = C.AttentionParams

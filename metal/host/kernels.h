@@ -5,6 +5,7 @@ namespace splash_kernels { namespace {
 #include "../kernels/attention.metal"
 #include "../kernels/conv.metal"
 #include "../kernels/draft.metal"
+#include "../kernels/gate.metal"
 #include "../kernels/gdn.metal"
 #include "../kernels/hadamard.metal"
 #include "../kernels/hyper.metal"

@@ -45,6 +45,14 @@ inline void multiplyBlock(thread simdgroup_float8x8 *sums, threadgroup const flo
 	}
 }
 
+// Adds the sum of a part to those before it, and begins another.
+inline void addPart(thread simdgroup_float8x8 &total, thread simdgroup_float8x8 &sum) {
+	for (uint i = 0; i < 2; i++) {
+		total.thread_elements()[i] += sum.thread_elements()[i];
+		sum.thread_elements()[i] = 0;
+	}
+}
+
 // What becomes of a result y.
 inline void conclude(device float *to, float y, uint epilogue) {
 	switch (epilogue) {

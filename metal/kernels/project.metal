@@ -8,14 +8,6 @@ inline uint inputOf(constant ProjectParams &p, uint c) {
 	return (h % p.keyHeads * p.perKey + h / p.keyHeads) * p.head + c % p.head;
 }
 
-// Adds the sum of a part to those before it, and begins another.
-inline void addPart(thread simdgroup_float8x8 &total, thread simdgroup_float8x8 &sum) {
-	for (uint i = 0; i < 2; i++) {
-		total.thread_elements()[i] += sum.thread_elements()[i];
-		sum.thread_elements()[i] = 0;
-	}
-}
-
 // W x for up to 8 Tiles rows of x a threadgroup and 64 outputs, 8 a SIMD-group. A lane decodes two weights of each 8x8 matrix
 // right into its elements: the pair of a chunk is what it holds. Inputs stand in chunk order, F32; products and sums are
 // F32. Grid: outputs / 64, rows / (8 Tiles), rounded up, and where the sums are split their parts. Threads: 256. Threadgroup

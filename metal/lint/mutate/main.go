@@ -34,7 +34,7 @@ var owners = map[string]string{
 	"order.h":     "Top|SamplingTargets", "selector.metal": "Top|SelectorEdges|SelectorWalks|SelectorVerifyRows",
 	"sampling.metal": "SamplingPenalties|SamplingMask|SamplingTargets", "pick.h": "SamplingTargets|SamplingAccept",
 	"accept.metal":  "SamplingAccept|SamplingWorked",
-	"project.metal": "Planes|Project", "planes.h": "Planes|Project|Expert", "formats.h": "Planes|Project|Expert",
+	"project.metal": "Planes|Project", "gate.metal": "GateUp", "planes.h": "Planes|Project|Expert", "formats.h": "Planes|Project|Expert",
 	"math.h": "GatedNorm|Attention|Conv|GDN|Route|Index", "moe.metal": "Route|Expert", "hyper.metal": "Streams", "ngram.metal": "NGrams",
 	"hadamard.metal": "Hadamard", "repack.metal": "Repack", "ternary.metal": "Ternary", "qsa.metal": "Index",
 }
