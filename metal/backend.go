@@ -64,6 +64,10 @@ type Backend struct {
 	passShape shape
 	playing   *recorded // the pass as it was recorded before; nil: it is being recorded
 	keeping   bool      // and will be kept
+	started   bool      // the device has its operators
+
+	operators       int // dispatches of the operators among commands, before those that choose tokens; -1: more may come
+	operatorTraffic Traffic
 }
 
 // An image is a mapped file of weights, and the device's buffer of the same memory.
@@ -291,6 +295,7 @@ func (b *Backend) Begin(p *model.Pass) error {
 	b.release()
 	b.kind, b.err, b.rotated, b.traffic = p.Kind, nil, rotation{}, Traffic{}
 	b.attends, b.gathers, b.playing, b.keeping = b.attends[:0], b.gathers[:0], nil, false
+	b.operators, b.started = -1, false
 	b.rows, b.outputs, b.segments, b.pending = 0, 0, b.segments[:0], b.pending[:0]
 	b.embedded.runs = b.embedded.runs[:0]
 	if n, _ := p.Rows(); n == 0 || n > b.maxRows {
@@ -382,9 +387,14 @@ func (b *Backend) End() error {
 	if b.err != nil {
 		return b.err
 	}
-	err := b.run()
-	if w := b.device.Wait(); err == nil {
-		err = w
+	err := b.start()
+	if err == nil {
+		err = b.device.encode(b.commands.list[b.operators:])
+	}
+	for _, f := range [2]func() error{b.device.commit, b.device.Wait} { // what was encoded is run, whatever else is
+		if e := f(); err == nil {
+			err = e
+		}
 	}
 	if err != nil {
 		return err

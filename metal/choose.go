@@ -559,6 +559,7 @@ func (m storedMatrix) Row(dst []float64, i int) {
 // Propose runs a draft's pass and the choice of its proposals, in one.
 func (b *Backend) Propose(logits, state model.Buffer, lanes []model.DraftLane) error {
 	c := b.chooser
+	b.endOperators()
 	if b.err == nil {
 		b.err = b.checkChosen(logits, oracle.Proposals*len(lanes))
 	}
@@ -575,6 +576,7 @@ func (b *Backend) Propose(logits, state model.Buffer, lanes []model.DraftLane) e
 // Choose runs a target's pass and the choice of its tokens, in one where no masks are to be made meanwhile.
 func (b *Backend) Choose(logits model.Buffer, choices []model.Choice) error {
 	c := b.chooser
+	b.endOperators()
 	if b.err == nil {
 		b.err = b.checkChosen(logits, outputRows(choices))
 	}
@@ -583,10 +585,13 @@ func (b *Backend) Choose(logits model.Buffer, choices []model.Choice) error {
 	}
 	if masked(choices) {
 		defer b.device.Wait() // also where a mask cannot be made
-		if err := b.device.Run(&b.commands); err != nil {
+		err := b.start()
+		if err == nil {
+			err = b.device.commit()
+		}
+		if err != nil {
 			return err
 		}
-		b.commands.Reset()
 	}
 	c.mask(choices)
 	before := b.commands.Len()

@@ -27,18 +27,16 @@ static char *keep_dispatches(const splash_bridge *b, splash_device *d, const spl
 	return b->graph(d, x, n, out);
 }
 static void free_graph(const splash_bridge *b, splash_device *d, splash_graph *g) { b->free_graph(d, g); }
-static char *run_graph(const splash_bridge *b, splash_device *d, splash_graph *g) {
-	char *error = b->encode(d, g);
-	return error != NULL ? error : b->commit(d);
-}
-static char *run_dispatches(const splash_bridge *b, splash_device *d, const splash_dispatch *x, size_t n) {
+static char *encode_graph(const splash_bridge *b, splash_device *d, splash_graph *g) { return b->encode(d, g); }
+static char *encode_dispatches(const splash_bridge *b, splash_device *d, const splash_dispatch *x, size_t n) {
 	splash_graph *g;
 	char *error = b->graph(d, x, n, &g);
 	if (error != NULL) return error;
-	error = run_graph(b, d, g);
+	error = b->encode(d, g);
 	b->free_graph(d, g);
 	return error;
 }
+static char *commit_device(const splash_bridge *b, splash_device *d) { return b->commit(d); }
 static char *wait_device(const splash_bridge *b, splash_device *d) { return b->wait(d); }
 static void read_counters(const splash_bridge *b, splash_device *d, splash_counters *out) { b->counters(d, out); }
 */
@@ -339,12 +337,36 @@ func add[P any](c *Commands, k *Kernel, g grid, params P, bindings ...binding) {
 	x.threads, x.shared = C.uint32_t(g.threads), C.uint32_t(g.shared)
 }
 
-// Run starts the commands, which may go on after it returns. Commands run one after another.
+// Run starts the commands, which may go on after it returns. What is run runs one after another.
 func (d *Device) Run(c *Commands) error {
-	if len(c.list) == 0 || d.isDry() {
+	if c.Len() == 0 {
 		return nil
 	}
-	if err := take(C.run_dispatches(d.table, d.handle, unsafe.SliceData(c.list), C.size_t(len(c.list)))); err != nil {
+	if err := d.encode(c.list); err != nil {
+		return err
+	}
+	return d.commit()
+}
+
+// encode adds dispatches to what the next commit starts.
+func (d *Device) encode(list []dispatch) error {
+	if len(list) == 0 || d.isDry() {
+		return nil
+	}
+	return said(C.encode_dispatches(d.table, d.handle, unsafe.SliceData(list), C.size_t(len(list))))
+}
+
+// commit starts what was encoded.
+func (d *Device) commit() error {
+	if d.isDry() {
+		return nil
+	}
+	return said(C.commit_device(d.table, d.handle))
+}
+
+// said is the error that a device gave, with whose it is.
+func said(text *C.char) error {
+	if err := take(text); err != nil {
 		return fmt.Errorf("metal: %w", err)
 	}
 	return nil
@@ -358,15 +380,14 @@ type Graph struct {
 	count  int
 }
 
-// Keep makes a graph of commands.
-func (d *Device) Keep(c *Commands) (*Graph, error) {
-	g := &Graph{device: d, count: c.Len()}
+// Keep makes a graph of the first n commands.
+func (d *Device) Keep(c *Commands, n int) (*Graph, error) {
+	g := &Graph{device: d, count: n}
 	if d.isDry() {
 		return g, nil
 	}
-	err := take(C.keep_dispatches(d.table, d.handle, unsafe.SliceData(c.list), C.size_t(len(c.list)), &g.handle))
-	if err != nil {
-		return nil, fmt.Errorf("metal: %w", err)
+	if err := said(C.keep_dispatches(d.table, d.handle, unsafe.SliceData(c.list), C.size_t(n), &g.handle)); err != nil {
+		return nil, err
 	}
 	return g, nil
 }
@@ -374,16 +395,13 @@ func (d *Device) Keep(c *Commands) (*Graph, error) {
 // Len is the number of dispatches.
 func (g *Graph) Len() int { return g.count }
 
-// Run starts the graph, which may go on after it returns. What is run runs one after another.
-func (g *Graph) Run() error {
+// encode adds the graph to what the next commit starts.
+func (g *Graph) encode() error {
 	d := g.device
 	if d.isDry() || g.count == 0 {
 		return nil
 	}
-	if err := take(C.run_graph(d.table, d.handle, g.handle)); err != nil {
-		return fmt.Errorf("metal: %w", err)
-	}
-	return nil
+	return said(C.encode_graph(d.table, d.handle, g.handle))
 }
 
 // Free lets go of the graph, which may still run.
@@ -419,9 +437,6 @@ func (d *Device) Counters() Counters {
 		return Counters{Buffers: d.held}
 	}
 	var c C.splash_counters
-	if d.isDry() {
-		return Counters{}
-	}
 	C.read_counters(d.table, d.handle, &c)
 	return Counters{
 		Dispatches: uint64(c.dispatches), Commits: uint64(c.commits), Buffers: int64(c.buffer_bytes),

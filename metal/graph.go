@@ -95,7 +95,7 @@ type Replays struct {
 // Replays returns the counts since the backend was made.
 func (b *Backend) Replays() Replays { return b.graphs.counters }
 
-// Replay begins a pass, and reports whether one of its shape was kept: then End runs that.
+// Replay begins a pass, and reports whether one of its shape was kept: then that is run.
 func (b *Backend) Replay(p *model.Pass, program any) (known bool, err error) {
 	if err := b.Begin(p); err != nil {
 		return false, err
@@ -113,21 +113,34 @@ func (b *Backend) Replay(p *model.Pass, program any) (known bool, err error) {
 	return true, nil
 }
 
-// run starts the pass: as it was recorded before, or as it has been now.
-func (b *Backend) run() error {
+// endOperators says that the operators of the pass have been called: what is recorded from here on chooses tokens, anew in every
+// pass, and is no part of what is kept.
+func (b *Backend) endOperators() {
+	if b.operators < 0 {
+		b.operators, b.operatorTraffic = b.commands.Len(), b.traffic
+	}
+}
+
+// start gives the device the pass's operators, once: as they were recorded before, or have been now. They run with the next commit.
+func (b *Backend) start() error {
+	if b.started {
+		return nil
+	}
+	b.endOperators()
+	b.started = true
 	g := &b.graphs
 	g.passes++
 	r := b.playing
 	if r == nil {
 		g.counters.Recorded++
 		if !b.keeping {
-			return b.device.Run(&b.commands)
+			return b.device.encode(b.commands.list[:b.operators])
 		}
-		graph, err := b.device.Keep(&b.commands)
+		graph, err := b.device.Keep(&b.commands, b.operators)
 		if err != nil {
 			return err
 		}
-		r = &recorded{graph: graph, gathers: slices.Clone(b.gathers), traffic: b.traffic, attends: slices.Clone(b.attends)}
+		r = &recorded{graph: graph, gathers: slices.Clone(b.gathers), traffic: b.operatorTraffic, attends: slices.Clone(b.attends)}
 		g.keep(b.passShape, r)
 	} else {
 		g.counters.Replayed++
@@ -136,7 +149,7 @@ func (b *Backend) run() error {
 		}
 	}
 	r.used = g.passes
-	return r.graph.Run()
+	return r.graph.encode()
 }
 
 // keep adds a pass, and lets go of those that were used longest ago where there are too many.

@@ -19,6 +19,8 @@ type life struct {
 	b      *Backend
 	draft  *pairNetwork // nil: there is none
 	logits [][]float32
+	tokens [][]int32 // that were chosen and proposed
+	passes int
 }
 
 func (l *life) keep(rows int, of func(i int) []float32) {
@@ -27,7 +29,8 @@ func (l *life) keep(rows int, of func(i int) []float32) {
 	}
 }
 
-// pass runs rows of lanes, the next of the text, all of whose logits are kept, and drafts a block of each.
+// pass runs rows of lanes, the next of the text, all of whose logits are kept, and drafts a block of each. Tokens are chosen of
+// two passes in three, in one of them under masks.
 func (l *life) pass(rows int, lanes ...model.Lane) {
 	l.t.Helper()
 	p, context := new(model.Pass), &model.Pass{Kind: model.ContextPass}
@@ -37,15 +40,22 @@ func (l *life) pass(rows int, lanes ...model.Lane) {
 			s.Tokens = append(s.Tokens, int32(7+(31*(l.b.lanes[lane].length+i)+int(lane))%200))
 		}
 		p.Segments = append(p.Segments, s)
+		if l.passes%3 > 0 {
+			p.Choices = append(p.Choices, l.choice(len(p.Choices)*s.Outputs, s.Outputs))
+		}
 		context.Segments = append(context.Segments, model.Segment{Lane: lane, Tokens: s.Tokens})
 	}
+	l.passes++
 	err := l.n.Forward(p)
+	for i := range p.Choices {
+		l.tokens = append(l.tokens, p.Choices[i].Tokens)
+	}
 	if err == nil {
 		l.keep(len(lanes)*min(rows, 8), l.n.Logits)
 	}
 	if err == nil && l.draft != nil {
 		if err = l.draft.draft.Commit(context); err == nil {
-			err = l.draft.draft.Block(l.draft.block(lanes, 5))
+			err = l.propose(lanes)
 		}
 		if err == nil {
 			l.keep(len(lanes)*oracle.Proposals, l.draft.draft.Logits)
@@ -54,6 +64,38 @@ func (l *life) pass(rows int, lanes ...model.Lane) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
+}
+
+// choice chooses greedily, after proposals that are one token.
+func (l *life) choice(first, rows int) model.Choice {
+	c := model.Choice{
+		First: first, Rows: rows, Left: 8, Policy: new(oracle.Policy), Walk: &oracle.Walk{Tokens: slices.Repeat([]int32{5}, oracle.Proposals)},
+	}
+	if l.passes%3 == 2 {
+		c.Masks = func(rows []uint64) bool {
+			for i := range rows {
+				rows[i] = 0xf0f0f0f0f0f0f0f0
+			}
+			return true
+		}
+	}
+	return c
+}
+
+func (l *life) propose(lanes []model.Lane) error {
+	p := l.draft.block(lanes, 5)
+	if !l.draft.draft.Chooses() || l.passes%2 == 0 {
+		return l.draft.draft.Block(p)
+	}
+	var all []model.DraftLane
+	for _, lane := range lanes {
+		all = append(all, model.DraftLane{Lane: lane, Anchor: 5, Walk: new(oracle.Walk)})
+	}
+	err := l.draft.draft.Propose(p, all)
+	for _, x := range all {
+		l.tokens = append(l.tokens, slices.Clone(x.Walk.Tokens))
+	}
+	return err
 }
 
 func (l *life) back(lane model.Lane, rows int) {
@@ -132,6 +174,9 @@ func TestReplayedText(t *testing.T) {
 			}
 			if !slices.EqualFunc(lives[0].logits, lives[1].logits, slices.Equal) {
 				t.Error("the logits differ")
+			}
+			if !slices.EqualFunc(lives[0].tokens, lives[1].tokens, slices.Equal) || len(lives[0].tokens) < 8 {
+				t.Errorf("chosen tokens %v and %v", lives[0].tokens, lives[1].tokens)
 			}
 			replays, none := lives[0].b.Replays(), lives[1].b.Replays()
 			t.Logf("%+v", replays)
@@ -225,6 +270,7 @@ func TestKeptGraphs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.backend.Close()
+	c.pass.Choices = nil
 	s := &c.pass.Segments[0]
 	all := s.Tokens
 	run := func(rows int) {
@@ -297,7 +343,7 @@ func BenchmarkGraph(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		g, err := t.Keep(&t.commands)
+		g, err := t.Keep(&t.commands, t.commands.Len())
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -44,6 +44,7 @@ func (b *Backend) pageBytes() (bytes int64) {
 
 // Unload forgets the network. Checkpoints keep their pages, and nothing else stays of the states.
 func (b *Backend) Unload() {
+	b.moved()
 	for _, m := range b.images {
 		free(m.buffer)
 	}
@@ -150,6 +151,7 @@ func (b *Backend) shrink(s *state, n int) {
 		_ = b.grow(s, n)
 		return
 	}
+	b.moved()
 	free(s.buffers[:]...)
 	s.buffers = [2]*Buffer{}
 }
