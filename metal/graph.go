@@ -80,6 +80,7 @@ type graphSet struct {
 	off      bool // every pass is recorded
 	kept     map[shape]*recorded
 	passes   uint64
+	largest  int64 // bytes of a pass that was kept
 	counters Replays
 }
 
@@ -171,6 +172,7 @@ func (g *graphSet) keep(s shape, r *recorded) {
 	g.kept[s] = r
 	c.Kept++
 	c.Bytes += r.bytes()
+	g.largest = max(g.largest, r.bytes())
 }
 
 func (g *graphSet) drop(s shape) {

@@ -220,6 +220,7 @@ func (l *Loading) Footprint() (f Footprint, err error) {
 		return f, err
 	}
 	f.Lane, f.Token = b.LaneBytes()
+	f.Graphs = min(keptGraphBytes, keptGraphs*b.graphs.largest)
 	f.Passes = d.Counters().Buffers - int64(b.pages.table.Size())
 	return f, nil
 }

@@ -55,6 +55,9 @@ func TestFootprint(t *testing.T) {
 			if b.capacity != lanes {
 				t.Errorf("room for %d lanes of %d", b.capacity, lanes)
 			}
+			if got := b.Replays(); got.Kept == 0 || got.Bytes > want.Graphs {
+				t.Errorf("%d graphs of %d bytes, %d were said", got.Kept, got.Bytes, want.Graphs)
+			}
 			t.Logf("images %d, passes %d, a lane %d, a token %d", want.Images, want.Passes, want.Lane, want.Token)
 			b.Close()
 			if c := d.Counters(); c.Buffers != 0 || c.Wrapped != 0 {

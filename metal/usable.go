@@ -35,6 +35,7 @@ func fastInt8(name string) bool {
 type Footprint struct {
 	Images int64
 	Passes int64 // activations, scratch, and weights that are not read from an image as they stand there
+	Graphs int64 // of the CPU's: passes that are kept to be replayed, at most
 	Lane   int64 // of a lane without tokens
 	Token  int64 // of each token of it
 }

@@ -120,7 +120,7 @@ func (t *Target) memoryPlan(b Backend, s *source, d *draftFiles, o Options) (p *
 		if err != nil {
 			return nil, false, err
 		}
-		p.Weights, p.Passes, p.Lane, p.Token = f.Images, f.Passes, f.Lane, f.Token
+		p.Weights, p.Passes, p.Lane, p.Token = f.Images, f.Passes+f.Graphs, f.Lane, f.Token
 		return p, asked, nil
 	}
 	kv := planner.KVBF16
