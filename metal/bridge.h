@@ -72,7 +72,7 @@ typedef struct {
 	// encode adds a graph's dispatches to the work that the next commit starts; each sees what those before it wrote. Any
 	// number of times, and the graph may be freed before that work is done.
 	char *(*encode)(splash_device *device, splash_graph *graph);
-	char *(*commit)(splash_device *device);
+	char *(*commit)(splash_device *device); // nothing, where nothing was encoded
 	// wait returns when all that was committed is done, with the first error of it.
 	char *(*wait)(splash_device *device);
 

@@ -312,6 +312,7 @@ char *encode(splash_device *d, splash_graph *g) {
 }
 
 char *commit(splash_device *d) {
+	if (d->pending.empty()) return nullptr;
 	{
 		std::lock_guard<std::mutex> lock(d->mutex);
 		d->queue.push_back(std::move(d->pending));
