@@ -340,7 +340,8 @@ func demoRequests(t testing.TB, n int) (requests []engine.Request, want [][]int3
 func TestDraftDemo(t *testing.T) {
 	requests, want := demoRequests(t, 3)
 	p := demoPair(t)
-	n := p.on(t, p.backend(t, open(t, Devices()[0]), Options{MaxRows: engine.Options{Chunk: 24}.MaxRows()}))
+	b := p.backend(t, open(t, Devices()[0]), Options{MaxRows: engine.Options{Chunk: 24}.MaxRows()})
+	n := p.on(t, b)
 	with, cycle := generated(t, n, true, requests)
 	without, _ := generated(t, n, false, requests[:1])
 	if diff := cmp.Diff(want, with); diff != "" {
@@ -349,7 +350,10 @@ func TestDraftDemo(t *testing.T) {
 	if diff := cmp.Diff(want[:1], without); diff != "" {
 		t.Errorf("without the draft: %s", diff)
 	}
-	t.Logf("%.2f tokens a cycle", cycle)
+	t.Logf("%.2f tokens a cycle; %+v", cycle, b.Replays())
+	if b.Replays().Replayed == 0 {
+		t.Error("no pass of an engine is replayed")
+	}
 	if cycle < 3 {
 		t.Errorf("%.2f tokens a cycle", cycle)
 	}
