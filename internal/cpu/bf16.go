@@ -8,8 +8,7 @@ type bf16Kernels struct {
 	exact bool
 	// split writes a group of rows of cols values, stride apart in x, in the form that product reads.
 	split func(dst []uint16, x []float32, stride, rows, cols int)
-	// product writes the products of rows of weights and all rows of an input to acc, [input rows][lanes]. ahead is where
-	// the next rows of weights lie.
+	// product writes the products of rows of weights and all rows of an input to acc, [input rows][lanes].
 	product func(w *worker, acc []float32, weights []byte, rows int, in *input)
 }
 

@@ -1,7 +1,5 @@
 package cpu
 
-import "unsafe"
-
 // bf16Rounded rounds activations once. A product of two bfloat16 numbers is exact, and so is not what is lost.
 var bf16Rounded = bf16Kernels{terms: 1, split: roundRows, product: dotRounded}
 
@@ -59,7 +57,7 @@ func dotSplit(w *worker, acc []float32, weights []byte, rows int, in *input) {
 		n := min(tileRows, in.rows-at)
 		s.configure(rows, n)
 		tilesBF16(first(s.sums), &s.config[0], first(weights), size, first(in.halves[3*at*cols:]), 4*n, 2*n*cols, cols/unit,
-			(*byte)(unsafe.Add(unsafe.Pointer(first(weights)), len(weights))))
+			len(weights))
 		interleave512(bytesOf(s.turned), bytesOf(s.sums), 4*tileRows, tileRows, 0)
 		copy(acc[at*lanes512:(at+n)*lanes512], s.turned)
 	}

@@ -611,7 +611,7 @@ DATA splitPlaces<>+56(SB)/4, $0x0000000e
 DATA splitPlaces<>+60(SB)/4, $0x0000000f
 GLOBL splitPlaces<>(SB), RODATA|NOPTR, $64
 
-// func tilesBF16(sums *float32, config *byte, w *byte, stride int, x *uint16, xStride int, term int, steps int, ahead *byte)
+// func tilesBF16(sums *float32, config *byte, w *byte, stride int, x *uint16, xStride int, term int, steps int, ahead int)
 // Requires: AMX-BF16, AMX-TILE, AVX, AVX512F, MMX+
 TEXT ·tilesBF16(SB), $3136-72
 	MOVQ config+8(FP), AX
@@ -631,6 +631,7 @@ TEXT ·tilesBF16(SB), $3136-72
 	MOVQ xStride+40(FP), R13
 	MOVQ steps+56(FP), CX
 	MOVQ ahead+64(FP), DX
+	ADDQ R8, DX
 	MOVQ R13, AX
 	SHLQ $0x04, AX
 

@@ -19,5 +19,5 @@ func dotBF16w4r4(acc *float32, lanes int, w *byte, stride int, x *uint16, xStrid
 // Splits units of 32 values into three bfloat16 numbers each, which lie term bytes apart.
 func splitRowBF16(dst *uint16, x *float32, units int, step int, term int)
 
-// The products of rows of BF16 weights and of activations that are split in three. It fetches what is ahead.
-func tilesBF16(sums *float32, config *byte, w *byte, stride int, x *uint16, xStride int, term int, steps int, ahead *byte)
+// The products of rows of BF16 weights and of activations that are split in three. It fetches what lies ahead bytes further.
+func tilesBF16(sums *float32, config *byte, w *byte, stride int, x *uint16, xStride int, term int, steps int, ahead int)

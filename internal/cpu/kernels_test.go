@@ -381,9 +381,11 @@ func TestDot(t *testing.T) {
 	})
 }
 
-// TestAssemblyOfLevels finds registers of AVX-512 in kernels of the level below it.
+// TestAssemblyOfLevels finds registers of AVX-512 in kernels of the level below it, and in those of AVX-512 instructions
+// that Go's assembler does not know.
 func TestAssemblyOfLevels(t *testing.T) {
 	wide := regexp.MustCompile(`\b([XY](1[6-9]|2[0-9]|3[01])|Z[0-9]+|K[0-7])\b`)
+	tiled := regexp.MustCompile(`^(productTiles|tilesBF16|dotBF16)`)
 	files, err := os.ReadDir(".")
 	if err != nil {
 		t.Fatal(err)
@@ -402,6 +404,9 @@ func TestAssemblyOfLevels(t *testing.T) {
 			if text, ok := strings.CutPrefix(line, "TEXT ·"); ok {
 				name, _, _ = strings.Cut(text, "(")
 				kernels++
+			}
+			if bytes := strings.HasPrefix(line, "\tBYTE"); bytes && !tiled.MatchString(name) {
+				t.Errorf("%s: %s has instructions of a level above it", f.Name(), name)
 			}
 			if strings.Contains(name, "256") && wide.MatchString(line) && !strings.HasPrefix(line, "//") {
 				t.Errorf("%s: %s: %s", f.Name(), name, strings.TrimSpace(line))

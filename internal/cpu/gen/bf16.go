@@ -151,8 +151,8 @@ func splitBF16() {
 // activations, in steps of 32 columns. Each of the three parts has its sums, which are added at the end, the smallest first.
 // What is written to sums, [16][16], is rows of weights; beyond those that there are it is anything.
 func tilesBF16() {
-	TEXT("tilesBF16", 0, "func(sums *float32, config, w *byte, stride int, x *uint16, xStride, term, steps int, ahead *byte)")
-	Doc("The products of rows of BF16 weights and of activations that are split in three. It fetches what is ahead.")
+	TEXT("tilesBF16", 0, "func(sums *float32, config, w *byte, stride int, x *uint16, xStride, term, steps, ahead int)")
+	Doc("The products of rows of BF16 weights and of activations that are split in three. It fetches what lies ahead bytes further.")
 	scratch := AllocLocal(3*1024 + 64)
 	w, stride, xStride := reg.R8, reg.R9, reg.R13
 	x := []reg.GPPhysical{reg.R10, reg.R11, reg.R12}
@@ -168,6 +168,7 @@ func tilesBF16() {
 	LEAQ(Mem{Base: x[0], Index: x[2], Scale: 2}, x[2])
 	load("xStride", xStride)
 	advance, steps, ahead := GP64(), pointer("steps"), pointer("ahead")
+	ADDQ(w, ahead)
 	MOVQ(xStride, advance)
 	SHLQ(Imm(4), advance)
 	for t := range x {
