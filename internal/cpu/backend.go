@@ -2,8 +2,9 @@
 // place: a tile of rows is unpacked into a worker's scratch once a pass and multiplied by every row of every lane.
 //
 // Activations are float32. Beside weights in block formats they are rounded to 8 bits in blocks of 32 columns, which is
-// what lets a product run in integers; Options.Exact keeps them float32. What is computed for a row does not depend, to
-// the last bit, on the rows beside it, on how a prompt was cut into passes, or on the number of workers.
+// what lets a product run in integers, and at the level AVX512BF16 to bfloat16 beside BF16 weights; Options.Exact keeps them
+// float32. What is computed for a row does not depend, to the last bit, on the rows beside it, on how a prompt was cut into
+// passes, or on the number of workers.
 package cpu
 
 import (
