@@ -14,7 +14,7 @@ import (
 // footprintModels are a target of every kind of state, and one with a draft.
 func footprintModels(t *testing.T) map[string]draftPair {
 	all := map[string]draftPair{"demo": demoPair(t)}
-	for _, family := range []string{"tiny-qwen35", "tiny-qwen35moe", "tiny-qwen4exp"} {
+	for _, family := range []string{"tiny-qwen35", "tiny-qwen4exp"} {
 		all[family] = draftPair{target: openRecipe(t, fixtures.Recipe{Family: family, Seed: 3, Formats: fixtures.Uniform(dequant.Q8_0)})}
 	}
 	return all
