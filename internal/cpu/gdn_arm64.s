@@ -2,7 +2,7 @@
 
 #include "textflag.h"
 
-// A row of the gated delta rule for a strip of 16 values and a whole number of 4 keys.
+// A row of the gated delta rule for a strip of 16 values and a whole number of 4 keys, as long a strip fetched ahead.
 // func gdnStepNEON(dst, src, beforeK, beforeDelta, k, q, v, delta, o *float32, beforeDecay, beta, decay, kq float32, keys int, ahead *float32)
 TEXT ·gdnStepNEON(SB), NOSPLIT, $0-104
 	MOVD dst+0(FP), R0
@@ -15,6 +15,7 @@ TEXT ·gdnStepNEON(SB), NOSPLIT, $0-104
 	MOVD delta+56(FP), R7
 	MOVD o+64(FP), R8
 	MOVD keys+88(FP), R9
+	MOVD ahead+96(FP), R10
 	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]
 	FMOVS beforeDecay+72(FP), F27
 	VDUP V27.S[0], V27.S4
@@ -39,6 +40,7 @@ block1:
 	VLD1.P 16(R2), [V24.B16]
 	VLD1.P 16(R4), [V25.B16]
 	VLD1.P 16(R5), [V26.B16]
+	PRFM 0(R10), PLDL1KEEP
 	VLD1.P 64(R1), [V20.B16, V21.B16, V22.B16, V23.B16]
 	WORD $0x6e3bde94 // FMUL V20.4S, V20.4S, V27.4S
 	WORD $0x6e3bdeb5 // FMUL V21.4S, V21.4S, V27.4S
@@ -57,6 +59,7 @@ block1:
 	WORD $0x4f9912e7 // FMLA V7.4S, V23.4S, V25.S[0]
 	WORD $0x4f9a12ef // FMLA V15.4S, V23.4S, V26.S[0]
 	VST1.P [V20.B16, V21.B16, V22.B16, V23.B16], 64(R0)
+	PRFM 64(R10), PLDL1KEEP
 	VLD1.P 64(R1), [V20.B16, V21.B16, V22.B16, V23.B16]
 	WORD $0x6e3bde94 // FMUL V20.4S, V20.4S, V27.4S
 	WORD $0x6e3bdeb5 // FMUL V21.4S, V21.4S, V27.4S
@@ -75,6 +78,7 @@ block1:
 	WORD $0x4fb912eb // FMLA V11.4S, V23.4S, V25.S[1]
 	WORD $0x4fba12f3 // FMLA V19.4S, V23.4S, V26.S[1]
 	VST1.P [V20.B16, V21.B16, V22.B16, V23.B16], 64(R0)
+	PRFM 128(R10), PLDL1KEEP
 	VLD1.P 64(R1), [V20.B16, V21.B16, V22.B16, V23.B16]
 	WORD $0x6e3bde94 // FMUL V20.4S, V20.4S, V27.4S
 	WORD $0x6e3bdeb5 // FMUL V21.4S, V21.4S, V27.4S
@@ -93,6 +97,7 @@ block1:
 	WORD $0x4f991ae7 // FMLA V7.4S, V23.4S, V25.S[2]
 	WORD $0x4f9a1aef // FMLA V15.4S, V23.4S, V26.S[2]
 	VST1.P [V20.B16, V21.B16, V22.B16, V23.B16], 64(R0)
+	PRFM 192(R10), PLDL1KEEP
 	VLD1.P 64(R1), [V20.B16, V21.B16, V22.B16, V23.B16]
 	WORD $0x6e3bde94 // FMUL V20.4S, V20.4S, V27.4S
 	WORD $0x6e3bdeb5 // FMUL V21.4S, V21.4S, V27.4S
@@ -111,6 +116,7 @@ block1:
 	WORD $0x4fb91aeb // FMLA V11.4S, V23.4S, V25.S[3]
 	WORD $0x4fba1af3 // FMLA V19.4S, V23.4S, V26.S[3]
 	VST1.P [V20.B16, V21.B16, V22.B16, V23.B16], 64(R0)
+	ADD $256, R10
 	SUBS $4, R9, R9
 	BNE block1
 	FMOVS beta+76(FP), F24

@@ -2,7 +2,7 @@
 
 package cpu
 
-// A row of the gated delta rule for a strip of 16 values and a whole number of 4 keys.
+// A row of the gated delta rule for a strip of 16 values and a whole number of 4 keys, as long a strip fetched ahead.
 //
 //go:noescape
 func gdnStepNEON(dst, src, beforeK, beforeDelta, k, q, v, delta, o *float32, beforeDecay, beta, decay, kq float32, keys int, ahead *float32)

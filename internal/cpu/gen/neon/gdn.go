@@ -11,9 +11,9 @@ func gdnKernels(f *file) {
 func gdnStep(f *file) {
 	k := f.kernel("gdnStepNEON", "(dst, src, beforeK, beforeDelta, k, q, v, delta, o *float32, "+
 		"beforeDecay, beta, decay, kq float32, keys int, ahead *float32)",
-		"A row of the gated delta rule for a strip of 16 values and a whole number of 4 keys.")
-	const dst, src, beforeK, key, query, v, delta, o, keys = gp(0), gp(1), gp(2), gp(4), gp(5), gp(6), gp(7), gp(8), gp(9)
-	for i, name := range []string{"dst", "src", "beforeK", "beforeDelta", "k", "q", "v", "delta", "o", "keys"} {
+		"A row of the gated delta rule for a strip of 16 values and a whole number of 4 keys, as long a strip fetched ahead.")
+	const dst, src, beforeK, key, query, v, delta, o, keys, next = gp(0), gp(1), gp(2), gp(4), gp(5), gp(6), gp(7), gp(8), gp(9), gp(10)
+	for i, name := range []string{"dst", "src", "beforeK", "beforeDelta", "k", "q", "v", "delta", "o", "keys", "ahead"} {
 		k.arg(name, gp(i))
 	}
 	const update, byKey, byQuery, fade = vec(0), vec(4), vec(12), vec(27)
@@ -28,6 +28,7 @@ func gdnStep(f *file) {
 	k.next(key, keyed, 1)
 	k.next(query, asked, 1)
 	for i := range 4 {
+		k.p("PRFM %d(R%d), PLDL1KEEP", 64*i, next)
 		k.next(src, state, 4)
 		for p := range vec(4) {
 			k.fmul(state+p, state+p, fade)
@@ -42,6 +43,7 @@ func gdnStep(f *file) {
 		}
 		k.put(state, 4, dst)
 	}
+	k.add(256, next)
 	k.again(keys, 4, loop)
 	const beta, decay, kq = vec(24), vec(25), vec(26)
 	k.dwords("beta", beta)
