@@ -69,7 +69,10 @@ func run(from, count int) error {
 		return err
 	}
 	together := rounds(all)
-	together = together[min(from, len(together)):]
+	if from < 0 || from >= len(together) {
+		return fmt.Errorf("round %d of %d", from, len(together))
+	}
+	together = together[from:]
 	caught, tried := 0, 0
 	for i, round := range together[:min(count, len(together))] {
 		n, err := tryRound(root, round)
