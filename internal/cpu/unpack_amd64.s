@@ -240,8 +240,7 @@ block:
 	VPERMQ         $0x08, Y3, Y3
 	VCVTPH2PS      X3, Y3
 	VPAND          dwords3f3f3f3f<>+0(SB), Y1, Y5
-	VMOVDQU        Y5, Y6
-	VPAND          dwords000000ff<>+0(SB), Y6, Y6
+	VPAND          dwords000000ff<>+0(SB), Y5, Y6
 	VCVTDQ2PS      Y6, Y6
 	VMULPS         Y2, Y6, Y6
 	VMOVUPS        Y6, (CX)
@@ -264,8 +263,7 @@ block:
 	VPSRLD         $0x02, Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y1, Y1
 	VPOR           Y1, Y5, Y5
-	VMOVDQU        Y5, Y1
-	VPAND          dwords000000ff<>+0(SB), Y1, Y1
+	VPAND          dwords000000ff<>+0(SB), Y5, Y1
 	VCVTDQ2PS      Y1, Y1
 	VMULPS         Y2, Y1, Y1
 	VMOVUPS        Y1, 128(CX)
@@ -284,8 +282,7 @@ block:
 	VMULPS         Y2, Y1, Y1
 	VMOVUPS        Y1, 224(CX)
 	VPAND          dwords3f3f3f3f<>+0(SB), Y4, Y1
-	VMOVDQU        Y1, Y2
-	VPAND          dwords000000ff<>+0(SB), Y2, Y2
+	VPAND          dwords000000ff<>+0(SB), Y1, Y2
 	VCVTDQ2PS      Y2, Y2
 	VMULPS         Y3, Y2, Y2
 	VMOVUPS        Y2, (DX)
@@ -308,8 +305,7 @@ block:
 	VPSRLD         $0x02, Y4, Y1
 	VPAND          dwords30303030<>+0(SB), Y1, Y1
 	VPOR           Y1, Y0, Y0
-	VMOVDQU        Y0, Y1
-	VPAND          dwords000000ff<>+0(SB), Y1, Y1
+	VPAND          dwords000000ff<>+0(SB), Y0, Y1
 	VCVTDQ2PS      Y1, Y1
 	VMULPS         Y3, Y1, Y1
 	VMOVUPS        Y1, 128(DX)
@@ -734,8 +730,7 @@ block:
 	VPERMQ         $0x08, Y3, Y3
 	VCVTPH2PS      X3, Y3
 	VPAND          dwords3f3f3f3f<>+0(SB), Y1, Y5
-	VMOVDQU        Y5, Y6
-	VPAND          dwords000000ff<>+0(SB), Y6, Y6
+	VPAND          dwords000000ff<>+0(SB), Y5, Y6
 	VCVTDQ2PS      Y6, Y6
 	VMULPS         Y2, Y6, Y6
 	VMOVUPS        Y6, (CX)
@@ -758,8 +753,7 @@ block:
 	VPSRLD         $0x02, Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y1, Y1
 	VPOR           Y1, Y5, Y5
-	VMOVDQU        Y5, Y1
-	VPAND          dwords000000ff<>+0(SB), Y1, Y1
+	VPAND          dwords000000ff<>+0(SB), Y5, Y1
 	VCVTDQ2PS      Y1, Y1
 	VMULPS         Y2, Y1, Y1
 	VMOVUPS        Y1, 128(CX)
@@ -778,8 +772,7 @@ block:
 	VMULPS         Y2, Y1, Y1
 	VMOVUPS        Y1, 224(CX)
 	VPAND          dwords3f3f3f3f<>+0(SB), Y4, Y1
-	VMOVDQU        Y1, Y2
-	VPAND          dwords000000ff<>+0(SB), Y2, Y2
+	VPAND          dwords000000ff<>+0(SB), Y1, Y2
 	VCVTDQ2PS      Y2, Y2
 	VMULPS         Y3, Y2, Y2
 	VMOVUPS        Y2, (DX)
@@ -802,8 +795,7 @@ block:
 	VPSRLD         $0x02, Y4, Y1
 	VPAND          dwords30303030<>+0(SB), Y1, Y1
 	VPOR           Y1, Y0, Y0
-	VMOVDQU        Y0, Y1
-	VPAND          dwords000000ff<>+0(SB), Y1, Y1
+	VPAND          dwords000000ff<>+0(SB), Y0, Y1
 	VCVTDQ2PS      Y1, Y1
 	VMULPS         Y3, Y1, Y1
 	VMOVUPS        Y1, 128(DX)
@@ -5930,8 +5922,7 @@ block:
 	VPUNPCKLQDQ    Y4, Y2, Y6
 	VPUNPCKHQDQ    Y4, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y5, Y4
-	VMOVDQU        Y4, Y7
-	VPAND          dwords000000ff<>+0(SB), Y7, Y7
+	VPAND          dwords000000ff<>+0(SB), Y4, Y7
 	VCVTDQ2PS      Y7, Y7
 	VMULPS         Y0, Y7, Y7
 	VMOVUPS        Y7, (CX)
@@ -5951,8 +5942,7 @@ block:
 	VMOVUPS        Y4, 96(CX)
 	VPSRLD         $0x04, Y5, Y4
 	VPAND          dwords0f0f0f0f<>+0(SB), Y4, Y4
-	VMOVDQU        Y4, Y5
-	VPAND          dwords000000ff<>+0(SB), Y5, Y5
+	VPAND          dwords000000ff<>+0(SB), Y4, Y5
 	VCVTDQ2PS      Y5, Y5
 	VMULPS         Y1, Y5, Y5
 	VMOVUPS        Y5, (DX)
@@ -5971,8 +5961,7 @@ block:
 	VMULPS         Y1, Y4, Y4
 	VMOVUPS        Y4, 96(DX)
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y4
-	VMOVDQU        Y4, Y5
-	VPAND          dwords000000ff<>+0(SB), Y5, Y5
+	VPAND          dwords000000ff<>+0(SB), Y4, Y5
 	VCVTDQ2PS      Y5, Y5
 	VMULPS         Y0, Y5, Y5
 	VMOVUPS        Y5, 128(CX)
@@ -5992,8 +5981,7 @@ block:
 	VMOVUPS        Y4, 224(CX)
 	VPSRLD         $0x04, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y3
-	VMOVDQU        Y3, Y4
-	VPAND          dwords000000ff<>+0(SB), Y4, Y4
+	VPAND          dwords000000ff<>+0(SB), Y3, Y4
 	VCVTDQ2PS      Y4, Y4
 	VMULPS         Y1, Y4, Y4
 	VMOVUPS        Y4, 128(DX)
@@ -6012,8 +6000,7 @@ block:
 	VMULPS         Y1, Y3, Y3
 	VMOVUPS        Y3, 224(DX)
 	VPAND          dwords0f0f0f0f<>+0(SB), Y6, Y3
-	VMOVDQU        Y3, Y4
-	VPAND          dwords000000ff<>+0(SB), Y4, Y4
+	VPAND          dwords000000ff<>+0(SB), Y3, Y4
 	VCVTDQ2PS      Y4, Y4
 	VMULPS         Y0, Y4, Y4
 	VMOVUPS        Y4, 256(CX)
@@ -6033,8 +6020,7 @@ block:
 	VMOVUPS        Y3, 352(CX)
 	VPSRLD         $0x04, Y6, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y3
-	VMOVDQU        Y3, Y4
-	VPAND          dwords000000ff<>+0(SB), Y4, Y4
+	VPAND          dwords000000ff<>+0(SB), Y3, Y4
 	VCVTDQ2PS      Y4, Y4
 	VMULPS         Y1, Y4, Y4
 	VMOVUPS        Y4, 256(DX)
@@ -6053,8 +6039,7 @@ block:
 	VMULPS         Y1, Y3, Y3
 	VMOVUPS        Y3, 352(DX)
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y3
-	VMOVDQU        Y3, Y4
-	VPAND          dwords000000ff<>+0(SB), Y4, Y4
+	VPAND          dwords000000ff<>+0(SB), Y3, Y4
 	VCVTDQ2PS      Y4, Y4
 	VMULPS         Y0, Y4, Y4
 	VMOVUPS        Y4, 384(CX)
@@ -6074,8 +6059,7 @@ block:
 	VMOVUPS        Y3, 480(CX)
 	VPSRLD         $0x04, Y2, Y0
 	VPAND          dwords0f0f0f0f<>+0(SB), Y0, Y0
-	VMOVDQU        Y0, Y2
-	VPAND          dwords000000ff<>+0(SB), Y2, Y2
+	VPAND          dwords000000ff<>+0(SB), Y0, Y2
 	VCVTDQ2PS      Y2, Y2
 	VMULPS         Y1, Y2, Y2
 	VMOVUPS        Y2, 384(DX)
@@ -17065,8 +17049,7 @@ block:
 	VPMOVDW         Z4, Y4
 	VCVTPH2PS       Y4, Z4
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z6
-	VMOVDQU32       Z6, Z7
-	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z7
 	VCVTDQ2PS       Z7, Z7
 	VMULPS          Z3, Z7, Z7
 	VMOVUPS         Z7, (CX)
@@ -17089,8 +17072,7 @@ block:
 	VPSRLD          $0x02, Z2, Z2
 	VPANDD.BCST     dword30303030<>+0(SB), Z2, Z2
 	VPORD           Z2, Z6, Z6
-	VMOVDQU32       Z6, Z2
-	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z3, Z2, Z2
 	VMOVUPS         Z2, 256(CX)
@@ -17109,8 +17091,7 @@ block:
 	VMULPS          Z3, Z2, Z2
 	VMOVUPS         Z2, 448(CX)
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z2
-	VMOVDQU32       Z2, Z3
-	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z3
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z3
 	VCVTDQ2PS       Z3, Z3
 	VMULPS          Z4, Z3, Z3
 	VMOVUPS         Z3, (DX)
@@ -17133,8 +17114,7 @@ block:
 	VPSRLD          $0x02, Z5, Z2
 	VPANDD.BCST     dword30303030<>+0(SB), Z2, Z2
 	VPORD           Z2, Z1, Z1
-	VMOVDQU32       Z1, Z2
-	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z1, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z4, Z2, Z2
 	VMOVUPS         Z2, 256(DX)
@@ -17581,8 +17561,7 @@ block:
 	VPMOVDW         Z4, Y4
 	VCVTPH2PS       Y4, Z4
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z6
-	VMOVDQU32       Z6, Z7
-	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z7
 	VCVTDQ2PS       Z7, Z7
 	VMULPS          Z3, Z7, Z7
 	VMOVUPS         Z7, (CX)
@@ -17605,8 +17584,7 @@ block:
 	VPSRLD          $0x02, Z2, Z2
 	VPANDD.BCST     dword30303030<>+0(SB), Z2, Z2
 	VPORD           Z2, Z6, Z6
-	VMOVDQU32       Z6, Z2
-	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z3, Z2, Z2
 	VMOVUPS         Z2, 256(CX)
@@ -17625,8 +17603,7 @@ block:
 	VMULPS          Z3, Z2, Z2
 	VMOVUPS         Z2, 448(CX)
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z2
-	VMOVDQU32       Z2, Z3
-	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z3
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z3
 	VCVTDQ2PS       Z3, Z3
 	VMULPS          Z4, Z3, Z3
 	VMOVUPS         Z3, (DX)
@@ -17649,8 +17626,7 @@ block:
 	VPSRLD          $0x02, Z5, Z2
 	VPANDD.BCST     dword30303030<>+0(SB), Z2, Z2
 	VPORD           Z2, Z1, Z1
-	VMOVDQU32       Z1, Z2
-	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z1, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z4, Z2, Z2
 	VMOVUPS         Z2, 256(DX)
@@ -18299,767 +18275,769 @@ GLOBL dword1f1f1f1f<>(SB), RODATA|NOPTR, $4
 // func unpackQ6K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
 // Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·unpackQ6K512(SB), $1024-56
-	MOVQ codes+0(FP), AX
-	MOVQ scales+8(FP), CX
-	MOVQ src+24(FP), DX
-	MOVQ stride+32(FP), BX
-	LEAQ (BX)(BX*2), SI
-	LEAQ (DX)(BX*4), DI
-	LEAQ (DI)(BX*4), R8
-	LEAQ (R8)(BX*4), R9
-	MOVQ blocks+40(FP), R10
-	MOVQ ahead+48(FP), R11
+	MOVQ         codes+0(FP), AX
+	MOVQ         scales+8(FP), CX
+	MOVQ         src+24(FP), DX
+	MOVQ         stride+32(FP), BX
+	LEAQ         (BX)(BX*2), SI
+	LEAQ         (DX)(BX*4), DI
+	LEAQ         (DI)(BX*4), R8
+	LEAQ         (R8)(BX*4), R9
+	MOVQ         blocks+40(FP), R10
+	MOVQ         ahead+48(FP), R11
+	MOVL         $0x0f0f0f0f, R12
+	VPBROADCASTD R12, Z0
 
 block:
-	VPXORD          Z0, Z0, Z0
-	VPINSRW         $0x00, 208(DX), X0, X0
-	VPINSRW         $0x01, 208(DX)(BX*1), X0, X0
-	VPINSRW         $0x02, 208(DX)(BX*2), X0, X0
-	VPINSRW         $0x03, 208(DX)(SI*1), X0, X0
-	VPINSRW         $0x04, 208(DI), X0, X0
-	VPINSRW         $0x05, 208(DI)(BX*1), X0, X0
-	VPINSRW         $0x06, 208(DI)(BX*2), X0, X0
-	VPINSRW         $0x07, 208(DI)(SI*1), X0, X0
 	VPXORD          Z1, Z1, Z1
-	VPINSRW         $0x00, 208(R8), X1, X1
-	VPINSRW         $0x01, 208(R8)(BX*1), X1, X1
-	VPINSRW         $0x02, 208(R8)(BX*2), X1, X1
-	VPINSRW         $0x03, 208(R8)(SI*1), X1, X1
-	VPINSRW         $0x04, 208(R9), X1, X1
-	VPINSRW         $0x05, 208(R9)(BX*1), X1, X1
-	VPINSRW         $0x06, 208(R9)(BX*2), X1, X1
-	VPINSRW         $0x07, 208(R9)(SI*1), X1, X1
-	VINSERTI32X4    $0x01, X1, Y0, Y0
-	VCVTPH2PS       Y0, Z0
-	VBROADCASTI32X4 192(DX), Z1
-	VINSERTI32X4    $0x01, 192(DI), Z1, Z1
-	VINSERTI32X4    $0x02, 192(R8), Z1, Z1
-	VINSERTI32X4    $0x03, 192(R9), Z1, Z1
-	VBROADCASTI32X4 192(DX)(BX*1), Z2
-	VINSERTI32X4    $0x01, 192(DI)(BX*1), Z2, Z2
-	VINSERTI32X4    $0x02, 192(R8)(BX*1), Z2, Z2
-	VINSERTI32X4    $0x03, 192(R9)(BX*1), Z2, Z2
-	VBROADCASTI32X4 192(DX)(BX*2), Z3
-	VINSERTI32X4    $0x01, 192(DI)(BX*2), Z3, Z3
-	VINSERTI32X4    $0x02, 192(R8)(BX*2), Z3, Z3
-	VINSERTI32X4    $0x03, 192(R9)(BX*2), Z3, Z3
-	VBROADCASTI32X4 192(DX)(SI*1), Z4
-	VINSERTI32X4    $0x01, 192(DI)(SI*1), Z4, Z4
-	VINSERTI32X4    $0x02, 192(R8)(SI*1), Z4, Z4
-	VINSERTI32X4    $0x03, 192(R9)(SI*1), Z4, Z4
-	VPUNPCKLDQ      Z2, Z1, Z5
-	VPUNPCKHDQ      Z2, Z1, Z1
-	VPUNPCKLDQ      Z4, Z3, Z2
-	VPUNPCKHDQ      Z4, Z3, Z3
-	VPUNPCKLQDQ     Z2, Z5, Z4
-	VPUNPCKHQDQ     Z2, Z5, Z2
-	VPUNPCKLQDQ     Z3, Z1, Z5
-	VPUNPCKHQDQ     Z3, Z1, Z1
-	VPSLLD          $0x18, Z4, Z3
+	VPINSRW         $0x00, 208(DX), X1, X1
+	VPINSRW         $0x01, 208(DX)(BX*1), X1, X1
+	VPINSRW         $0x02, 208(DX)(BX*2), X1, X1
+	VPINSRW         $0x03, 208(DX)(SI*1), X1, X1
+	VPINSRW         $0x04, 208(DI), X1, X1
+	VPINSRW         $0x05, 208(DI)(BX*1), X1, X1
+	VPINSRW         $0x06, 208(DI)(BX*2), X1, X1
+	VPINSRW         $0x07, 208(DI)(SI*1), X1, X1
+	VPXORD          Z2, Z2, Z2
+	VPINSRW         $0x00, 208(R8), X2, X2
+	VPINSRW         $0x01, 208(R8)(BX*1), X2, X2
+	VPINSRW         $0x02, 208(R8)(BX*2), X2, X2
+	VPINSRW         $0x03, 208(R8)(SI*1), X2, X2
+	VPINSRW         $0x04, 208(R9), X2, X2
+	VPINSRW         $0x05, 208(R9)(BX*1), X2, X2
+	VPINSRW         $0x06, 208(R9)(BX*2), X2, X2
+	VPINSRW         $0x07, 208(R9)(SI*1), X2, X2
+	VINSERTI32X4    $0x01, X2, Y1, Y1
+	VCVTPH2PS       Y1, Z1
+	VBROADCASTI32X4 192(DX), Z2
+	VINSERTI32X4    $0x01, 192(DI), Z2, Z2
+	VINSERTI32X4    $0x02, 192(R8), Z2, Z2
+	VINSERTI32X4    $0x03, 192(R9), Z2, Z2
+	VBROADCASTI32X4 192(DX)(BX*1), Z3
+	VINSERTI32X4    $0x01, 192(DI)(BX*1), Z3, Z3
+	VINSERTI32X4    $0x02, 192(R8)(BX*1), Z3, Z3
+	VINSERTI32X4    $0x03, 192(R9)(BX*1), Z3, Z3
+	VBROADCASTI32X4 192(DX)(BX*2), Z4
+	VINSERTI32X4    $0x01, 192(DI)(BX*2), Z4, Z4
+	VINSERTI32X4    $0x02, 192(R8)(BX*2), Z4, Z4
+	VINSERTI32X4    $0x03, 192(R9)(BX*2), Z4, Z4
+	VBROADCASTI32X4 192(DX)(SI*1), Z5
+	VINSERTI32X4    $0x01, 192(DI)(SI*1), Z5, Z5
+	VINSERTI32X4    $0x02, 192(R8)(SI*1), Z5, Z5
+	VINSERTI32X4    $0x03, 192(R9)(SI*1), Z5, Z5
+	VPUNPCKLDQ      Z3, Z2, Z6
+	VPUNPCKHDQ      Z3, Z2, Z2
+	VPUNPCKLDQ      Z5, Z4, Z3
+	VPUNPCKHDQ      Z5, Z4, Z4
+	VPUNPCKLQDQ     Z3, Z6, Z5
+	VPUNPCKHQDQ     Z3, Z6, Z3
+	VPUNPCKLQDQ     Z4, Z2, Z6
+	VPUNPCKHQDQ     Z4, Z2, Z2
+	VPSLLD          $0x18, Z5, Z4
+	VPSRAD          $0x18, Z4, Z4
+	VCVTDQ2PS       Z4, Z4
+	VMULPS          Z1, Z4, Z4
+	VMOVUPS         Z4, (CX)
+	VPSLLD          $0x10, Z5, Z4
+	VPSRAD          $0x18, Z4, Z4
+	VCVTDQ2PS       Z4, Z4
+	VMULPS          Z1, Z4, Z4
+	VMOVUPS         Z4, 64(CX)
+	VPSLLD          $0x08, Z5, Z4
+	VPSRAD          $0x18, Z4, Z4
+	VCVTDQ2PS       Z4, Z4
+	VMULPS          Z1, Z4, Z4
+	VMOVUPS         Z4, 128(CX)
+	VPSRAD          $0x18, Z5, Z4
+	VCVTDQ2PS       Z4, Z4
+	VMULPS          Z1, Z4, Z4
+	VMOVUPS         Z4, 192(CX)
+	VPSLLD          $0x18, Z3, Z4
+	VPSRAD          $0x18, Z4, Z4
+	VCVTDQ2PS       Z4, Z4
+	VMULPS          Z1, Z4, Z4
+	VMOVUPS         Z4, 256(CX)
+	VPSLLD          $0x10, Z3, Z4
+	VPSRAD          $0x18, Z4, Z4
+	VCVTDQ2PS       Z4, Z4
+	VMULPS          Z1, Z4, Z4
+	VMOVUPS         Z4, 320(CX)
+	VPSLLD          $0x08, Z3, Z4
+	VPSRAD          $0x18, Z4, Z4
+	VCVTDQ2PS       Z4, Z4
+	VMULPS          Z1, Z4, Z4
+	VMOVUPS         Z4, 384(CX)
 	VPSRAD          $0x18, Z3, Z3
 	VCVTDQ2PS       Z3, Z3
-	VMULPS          Z0, Z3, Z3
-	VMOVUPS         Z3, (CX)
-	VPSLLD          $0x10, Z4, Z3
+	VMULPS          Z1, Z3, Z3
+	VMOVUPS         Z3, 448(CX)
+	VPSLLD          $0x18, Z6, Z3
 	VPSRAD          $0x18, Z3, Z3
 	VCVTDQ2PS       Z3, Z3
-	VMULPS          Z0, Z3, Z3
-	VMOVUPS         Z3, 64(CX)
-	VPSLLD          $0x08, Z4, Z3
+	VMULPS          Z1, Z3, Z3
+	VMOVUPS         Z3, 512(CX)
+	VPSLLD          $0x10, Z6, Z3
 	VPSRAD          $0x18, Z3, Z3
 	VCVTDQ2PS       Z3, Z3
-	VMULPS          Z0, Z3, Z3
-	VMOVUPS         Z3, 128(CX)
-	VPSRAD          $0x18, Z4, Z3
+	VMULPS          Z1, Z3, Z3
+	VMOVUPS         Z3, 576(CX)
+	VPSLLD          $0x08, Z6, Z3
+	VPSRAD          $0x18, Z3, Z3
 	VCVTDQ2PS       Z3, Z3
-	VMULPS          Z0, Z3, Z3
-	VMOVUPS         Z3, 192(CX)
+	VMULPS          Z1, Z3, Z3
+	VMOVUPS         Z3, 640(CX)
+	VPSRAD          $0x18, Z6, Z3
+	VCVTDQ2PS       Z3, Z3
+	VMULPS          Z1, Z3, Z3
+	VMOVUPS         Z3, 704(CX)
 	VPSLLD          $0x18, Z2, Z3
 	VPSRAD          $0x18, Z3, Z3
 	VCVTDQ2PS       Z3, Z3
-	VMULPS          Z0, Z3, Z3
-	VMOVUPS         Z3, 256(CX)
+	VMULPS          Z1, Z3, Z3
+	VMOVUPS         Z3, 768(CX)
 	VPSLLD          $0x10, Z2, Z3
 	VPSRAD          $0x18, Z3, Z3
 	VCVTDQ2PS       Z3, Z3
-	VMULPS          Z0, Z3, Z3
-	VMOVUPS         Z3, 320(CX)
+	VMULPS          Z1, Z3, Z3
+	VMOVUPS         Z3, 832(CX)
 	VPSLLD          $0x08, Z2, Z3
 	VPSRAD          $0x18, Z3, Z3
 	VCVTDQ2PS       Z3, Z3
-	VMULPS          Z0, Z3, Z3
-	VMOVUPS         Z3, 384(CX)
+	VMULPS          Z1, Z3, Z3
+	VMOVUPS         Z3, 896(CX)
 	VPSRAD          $0x18, Z2, Z2
 	VCVTDQ2PS       Z2, Z2
-	VMULPS          Z0, Z2, Z2
-	VMOVUPS         Z2, 448(CX)
-	VPSLLD          $0x18, Z5, Z2
-	VPSRAD          $0x18, Z2, Z2
-	VCVTDQ2PS       Z2, Z2
-	VMULPS          Z0, Z2, Z2
-	VMOVUPS         Z2, 512(CX)
-	VPSLLD          $0x10, Z5, Z2
-	VPSRAD          $0x18, Z2, Z2
-	VCVTDQ2PS       Z2, Z2
-	VMULPS          Z0, Z2, Z2
-	VMOVUPS         Z2, 576(CX)
-	VPSLLD          $0x08, Z5, Z2
-	VPSRAD          $0x18, Z2, Z2
-	VCVTDQ2PS       Z2, Z2
-	VMULPS          Z0, Z2, Z2
-	VMOVUPS         Z2, 640(CX)
-	VPSRAD          $0x18, Z5, Z2
-	VCVTDQ2PS       Z2, Z2
-	VMULPS          Z0, Z2, Z2
-	VMOVUPS         Z2, 704(CX)
-	VPSLLD          $0x18, Z1, Z2
-	VPSRAD          $0x18, Z2, Z2
-	VCVTDQ2PS       Z2, Z2
-	VMULPS          Z0, Z2, Z2
-	VMOVUPS         Z2, 768(CX)
-	VPSLLD          $0x10, Z1, Z2
-	VPSRAD          $0x18, Z2, Z2
-	VCVTDQ2PS       Z2, Z2
-	VMULPS          Z0, Z2, Z2
-	VMOVUPS         Z2, 832(CX)
-	VPSLLD          $0x08, Z1, Z2
-	VPSRAD          $0x18, Z2, Z2
-	VCVTDQ2PS       Z2, Z2
-	VMULPS          Z0, Z2, Z2
-	VMOVUPS         Z2, 896(CX)
-	VPSRAD          $0x18, Z1, Z1
-	VCVTDQ2PS       Z1, Z1
-	VMULPS          Z0, Z1, Z1
-	VMOVUPS         Z1, 960(CX)
-	VMOVDQU32       128(DX), Z0
-	VMOVDQU32       128(DX)(BX*1), Z1
-	VMOVDQU32       128(DX)(BX*2), Z2
-	VMOVDQU32       128(DX)(SI*1), Z3
-	VMOVDQU32       128(DI), Z4
-	VMOVDQU32       128(DI)(BX*1), Z5
-	VMOVDQU32       128(DI)(BX*2), Z6
-	VMOVDQU32       128(DI)(SI*1), Z7
-	VMOVDQU32       128(R8), Z8
-	VMOVDQU32       128(R8)(BX*1), Z9
-	VMOVDQU32       128(R8)(BX*2), Z10
-	VMOVDQU32       128(R8)(SI*1), Z11
-	VMOVDQU32       128(R9), Z12
-	VMOVDQU32       128(R9)(BX*1), Z13
-	VMOVDQU32       128(R9)(BX*2), Z14
-	VMOVDQU32       128(R9)(SI*1), Z15
-	VPUNPCKLDQ      Z1, Z0, Z16
-	VPUNPCKHDQ      Z1, Z0, Z0
-	VPUNPCKLDQ      Z3, Z2, Z1
-	VPUNPCKHDQ      Z3, Z2, Z2
-	VPUNPCKLDQ      Z5, Z4, Z3
-	VPUNPCKHDQ      Z5, Z4, Z4
-	VPUNPCKLDQ      Z7, Z6, Z5
-	VPUNPCKHDQ      Z7, Z6, Z6
-	VPUNPCKLDQ      Z9, Z8, Z7
-	VPUNPCKHDQ      Z9, Z8, Z8
-	VPUNPCKLDQ      Z11, Z10, Z9
-	VPUNPCKHDQ      Z11, Z10, Z10
-	VPUNPCKLDQ      Z13, Z12, Z11
-	VPUNPCKHDQ      Z13, Z12, Z12
-	VPUNPCKLDQ      Z15, Z14, Z13
-	VPUNPCKHDQ      Z15, Z14, Z14
-	VPUNPCKLQDQ     Z1, Z16, Z15
-	VPUNPCKHQDQ     Z1, Z16, Z1
-	VPUNPCKLQDQ     Z2, Z0, Z16
-	VPUNPCKHQDQ     Z2, Z0, Z0
-	VPUNPCKLQDQ     Z5, Z3, Z2
-	VPUNPCKHQDQ     Z5, Z3, Z3
-	VPUNPCKLQDQ     Z6, Z4, Z5
+	VMULPS          Z1, Z2, Z2
+	VMOVUPS         Z2, 960(CX)
+	VMOVDQU32       128(DX), Z1
+	VMOVDQU32       128(DX)(BX*1), Z2
+	VMOVDQU32       128(DX)(BX*2), Z3
+	VMOVDQU32       128(DX)(SI*1), Z4
+	VMOVDQU32       128(DI), Z5
+	VMOVDQU32       128(DI)(BX*1), Z6
+	VMOVDQU32       128(DI)(BX*2), Z7
+	VMOVDQU32       128(DI)(SI*1), Z8
+	VMOVDQU32       128(R8), Z9
+	VMOVDQU32       128(R8)(BX*1), Z10
+	VMOVDQU32       128(R8)(BX*2), Z11
+	VMOVDQU32       128(R8)(SI*1), Z12
+	VMOVDQU32       128(R9), Z13
+	VMOVDQU32       128(R9)(BX*1), Z14
+	VMOVDQU32       128(R9)(BX*2), Z15
+	VMOVDQU32       128(R9)(SI*1), Z16
+	VPUNPCKLDQ      Z2, Z1, Z17
+	VPUNPCKHDQ      Z2, Z1, Z1
+	VPUNPCKLDQ      Z4, Z3, Z2
+	VPUNPCKHDQ      Z4, Z3, Z3
+	VPUNPCKLDQ      Z6, Z5, Z4
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLDQ      Z10, Z9, Z8
+	VPUNPCKHDQ      Z10, Z9, Z9
+	VPUNPCKLDQ      Z12, Z11, Z10
+	VPUNPCKHDQ      Z12, Z11, Z11
+	VPUNPCKLDQ      Z14, Z13, Z12
+	VPUNPCKHDQ      Z14, Z13, Z13
+	VPUNPCKLDQ      Z16, Z15, Z14
+	VPUNPCKHDQ      Z16, Z15, Z15
+	VPUNPCKLQDQ     Z2, Z17, Z16
+	VPUNPCKHQDQ     Z2, Z17, Z2
+	VPUNPCKLQDQ     Z3, Z1, Z17
+	VPUNPCKHQDQ     Z3, Z1, Z1
+	VPUNPCKLQDQ     Z6, Z4, Z3
 	VPUNPCKHQDQ     Z6, Z4, Z4
-	VPUNPCKLQDQ     Z9, Z7, Z6
-	VPUNPCKHQDQ     Z9, Z7, Z7
-	VPUNPCKLQDQ     Z10, Z8, Z9
+	VPUNPCKLQDQ     Z7, Z5, Z6
+	VPUNPCKHQDQ     Z7, Z5, Z5
+	VPUNPCKLQDQ     Z10, Z8, Z7
 	VPUNPCKHQDQ     Z10, Z8, Z8
-	VPUNPCKLQDQ     Z13, Z11, Z10
-	VPUNPCKHQDQ     Z13, Z11, Z11
-	VPUNPCKLQDQ     Z14, Z12, Z13
+	VPUNPCKLQDQ     Z11, Z9, Z10
+	VPUNPCKHQDQ     Z11, Z9, Z9
+	VPUNPCKLQDQ     Z14, Z12, Z11
 	VPUNPCKHQDQ     Z14, Z12, Z12
-	VSHUFI32X4      $0x88, Z2, Z15, Z14
-	VSHUFI32X4      $0xdd, Z2, Z15, Z2
-	VSHUFI32X4      $0x88, Z10, Z6, Z15
-	VSHUFI32X4      $0xdd, Z10, Z6, Z6
-	VSHUFI32X4      $0x88, Z15, Z14, Z10
-	VMOVDQU32       Z10, (SP)
-	VSHUFI32X4      $0x88, Z6, Z2, Z10
-	VMOVDQU32       Z10, 256(SP)
-	VSHUFI32X4      $0xdd, Z15, Z14, Z10
-	VMOVDQU32       Z10, 512(SP)
-	VSHUFI32X4      $0xdd, Z6, Z2, Z2
-	VMOVDQU32       Z2, 768(SP)
-	VSHUFI32X4      $0x88, Z3, Z1, Z2
-	VSHUFI32X4      $0xdd, Z3, Z1, Z1
-	VSHUFI32X4      $0x88, Z11, Z7, Z3
-	VSHUFI32X4      $0xdd, Z11, Z7, Z6
-	VSHUFI32X4      $0x88, Z3, Z2, Z7
-	VMOVDQU32       Z7, 64(SP)
-	VSHUFI32X4      $0x88, Z6, Z1, Z7
-	VMOVDQU32       Z7, 320(SP)
-	VSHUFI32X4      $0xdd, Z3, Z2, Z2
-	VMOVDQU32       Z2, 576(SP)
-	VSHUFI32X4      $0xdd, Z6, Z1, Z1
-	VMOVDQU32       Z1, 832(SP)
-	VSHUFI32X4      $0x88, Z5, Z16, Z1
-	VSHUFI32X4      $0xdd, Z5, Z16, Z2
+	VPUNPCKLQDQ     Z15, Z13, Z14
+	VPUNPCKHQDQ     Z15, Z13, Z13
+	VSHUFI32X4      $0x88, Z3, Z16, Z15
+	VSHUFI32X4      $0xdd, Z3, Z16, Z3
+	VSHUFI32X4      $0x88, Z11, Z7, Z16
+	VSHUFI32X4      $0xdd, Z11, Z7, Z7
+	VSHUFI32X4      $0x88, Z16, Z15, Z11
+	VMOVDQU32       Z11, (SP)
+	VSHUFI32X4      $0x88, Z7, Z3, Z11
+	VMOVDQU32       Z11, 256(SP)
+	VSHUFI32X4      $0xdd, Z16, Z15, Z11
+	VMOVDQU32       Z11, 512(SP)
+	VSHUFI32X4      $0xdd, Z7, Z3, Z3
+	VMOVDQU32       Z3, 768(SP)
+	VSHUFI32X4      $0x88, Z4, Z2, Z3
+	VSHUFI32X4      $0xdd, Z4, Z2, Z2
+	VSHUFI32X4      $0x88, Z12, Z8, Z4
+	VSHUFI32X4      $0xdd, Z12, Z8, Z7
+	VSHUFI32X4      $0x88, Z4, Z3, Z8
+	VMOVDQU32       Z8, 64(SP)
+	VSHUFI32X4      $0x88, Z7, Z2, Z8
+	VMOVDQU32       Z8, 320(SP)
+	VSHUFI32X4      $0xdd, Z4, Z3, Z3
+	VMOVDQU32       Z3, 576(SP)
+	VSHUFI32X4      $0xdd, Z7, Z2, Z2
+	VMOVDQU32       Z2, 832(SP)
+	VSHUFI32X4      $0x88, Z6, Z17, Z2
+	VSHUFI32X4      $0xdd, Z6, Z17, Z3
+	VSHUFI32X4      $0x88, Z14, Z10, Z4
+	VSHUFI32X4      $0xdd, Z14, Z10, Z6
+	VSHUFI32X4      $0x88, Z4, Z2, Z7
+	VMOVDQU32       Z7, 128(SP)
+	VSHUFI32X4      $0x88, Z6, Z3, Z7
+	VMOVDQU32       Z7, 384(SP)
+	VSHUFI32X4      $0xdd, Z4, Z2, Z2
+	VMOVDQU32       Z2, 640(SP)
+	VSHUFI32X4      $0xdd, Z6, Z3, Z2
+	VMOVDQU32       Z2, 896(SP)
+	VSHUFI32X4      $0x88, Z5, Z1, Z2
+	VSHUFI32X4      $0xdd, Z5, Z1, Z1
 	VSHUFI32X4      $0x88, Z13, Z9, Z3
-	VSHUFI32X4      $0xdd, Z13, Z9, Z5
-	VSHUFI32X4      $0x88, Z3, Z1, Z6
-	VMOVDQU32       Z6, 128(SP)
-	VSHUFI32X4      $0x88, Z5, Z2, Z6
-	VMOVDQU32       Z6, 384(SP)
-	VSHUFI32X4      $0xdd, Z3, Z1, Z1
-	VMOVDQU32       Z1, 640(SP)
-	VSHUFI32X4      $0xdd, Z5, Z2, Z1
-	VMOVDQU32       Z1, 896(SP)
-	VSHUFI32X4      $0x88, Z4, Z0, Z1
-	VSHUFI32X4      $0xdd, Z4, Z0, Z0
-	VSHUFI32X4      $0x88, Z12, Z8, Z2
-	VSHUFI32X4      $0xdd, Z12, Z8, Z3
-	VSHUFI32X4      $0x88, Z2, Z1, Z4
-	VMOVDQU32       Z4, 192(SP)
-	VSHUFI32X4      $0x88, Z3, Z0, Z4
-	VMOVDQU32       Z4, 448(SP)
-	VSHUFI32X4      $0xdd, Z2, Z1, Z1
-	VMOVDQU32       Z1, 704(SP)
-	VSHUFI32X4      $0xdd, Z3, Z0, Z0
-	VMOVDQU32       Z0, 960(SP)
-	VMOVDQU32       (DX), Z0
-	VMOVDQU32       (DX)(BX*1), Z1
-	VMOVDQU32       (DX)(BX*2), Z2
-	VMOVDQU32       (DX)(SI*1), Z3
-	VMOVDQU32       (DI), Z4
-	VMOVDQU32       (DI)(BX*1), Z5
-	VMOVDQU32       (DI)(BX*2), Z6
-	VMOVDQU32       (DI)(SI*1), Z7
-	VMOVDQU32       (R8), Z8
-	VMOVDQU32       (R8)(BX*1), Z9
-	VMOVDQU32       (R8)(BX*2), Z10
-	VMOVDQU32       (R8)(SI*1), Z11
-	VMOVDQU32       (R9), Z12
-	VMOVDQU32       (R9)(BX*1), Z13
-	VMOVDQU32       (R9)(BX*2), Z14
-	VMOVDQU32       (R9)(SI*1), Z15
-	VPUNPCKLDQ      Z1, Z0, Z16
-	VPUNPCKHDQ      Z1, Z0, Z0
-	VPUNPCKLDQ      Z3, Z2, Z1
-	VPUNPCKHDQ      Z3, Z2, Z2
-	VPUNPCKLDQ      Z5, Z4, Z3
-	VPUNPCKHDQ      Z5, Z4, Z4
-	VPUNPCKLDQ      Z7, Z6, Z5
-	VPUNPCKHDQ      Z7, Z6, Z6
-	VPUNPCKLDQ      Z9, Z8, Z7
-	VPUNPCKHDQ      Z9, Z8, Z8
-	VPUNPCKLDQ      Z11, Z10, Z9
-	VPUNPCKHDQ      Z11, Z10, Z10
-	VPUNPCKLDQ      Z13, Z12, Z11
-	VPUNPCKHDQ      Z13, Z12, Z12
-	VPUNPCKLDQ      Z15, Z14, Z13
-	VPUNPCKHDQ      Z15, Z14, Z14
-	VPUNPCKLQDQ     Z1, Z16, Z15
-	VPUNPCKHQDQ     Z1, Z16, Z1
-	VPUNPCKLQDQ     Z2, Z0, Z16
-	VPUNPCKHQDQ     Z2, Z0, Z0
-	VPUNPCKLQDQ     Z5, Z3, Z2
-	VPUNPCKHQDQ     Z5, Z3, Z3
-	VPUNPCKLQDQ     Z6, Z4, Z5
+	VSHUFI32X4      $0xdd, Z13, Z9, Z4
+	VSHUFI32X4      $0x88, Z3, Z2, Z5
+	VMOVDQU32       Z5, 192(SP)
+	VSHUFI32X4      $0x88, Z4, Z1, Z5
+	VMOVDQU32       Z5, 448(SP)
+	VSHUFI32X4      $0xdd, Z3, Z2, Z2
+	VMOVDQU32       Z2, 704(SP)
+	VSHUFI32X4      $0xdd, Z4, Z1, Z1
+	VMOVDQU32       Z1, 960(SP)
+	VMOVDQU32       (DX), Z1
+	VMOVDQU32       (DX)(BX*1), Z2
+	VMOVDQU32       (DX)(BX*2), Z3
+	VMOVDQU32       (DX)(SI*1), Z4
+	VMOVDQU32       (DI), Z5
+	VMOVDQU32       (DI)(BX*1), Z6
+	VMOVDQU32       (DI)(BX*2), Z7
+	VMOVDQU32       (DI)(SI*1), Z8
+	VMOVDQU32       (R8), Z9
+	VMOVDQU32       (R8)(BX*1), Z10
+	VMOVDQU32       (R8)(BX*2), Z11
+	VMOVDQU32       (R8)(SI*1), Z12
+	VMOVDQU32       (R9), Z13
+	VMOVDQU32       (R9)(BX*1), Z14
+	VMOVDQU32       (R9)(BX*2), Z15
+	VMOVDQU32       (R9)(SI*1), Z16
+	VPUNPCKLDQ      Z2, Z1, Z17
+	VPUNPCKHDQ      Z2, Z1, Z1
+	VPUNPCKLDQ      Z4, Z3, Z2
+	VPUNPCKHDQ      Z4, Z3, Z3
+	VPUNPCKLDQ      Z6, Z5, Z4
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLDQ      Z10, Z9, Z8
+	VPUNPCKHDQ      Z10, Z9, Z9
+	VPUNPCKLDQ      Z12, Z11, Z10
+	VPUNPCKHDQ      Z12, Z11, Z11
+	VPUNPCKLDQ      Z14, Z13, Z12
+	VPUNPCKHDQ      Z14, Z13, Z13
+	VPUNPCKLDQ      Z16, Z15, Z14
+	VPUNPCKHDQ      Z16, Z15, Z15
+	VPUNPCKLQDQ     Z2, Z17, Z16
+	VPUNPCKHQDQ     Z2, Z17, Z2
+	VPUNPCKLQDQ     Z3, Z1, Z17
+	VPUNPCKHQDQ     Z3, Z1, Z1
+	VPUNPCKLQDQ     Z6, Z4, Z3
 	VPUNPCKHQDQ     Z6, Z4, Z4
-	VPUNPCKLQDQ     Z9, Z7, Z6
-	VPUNPCKHQDQ     Z9, Z7, Z7
-	VPUNPCKLQDQ     Z10, Z8, Z9
+	VPUNPCKLQDQ     Z7, Z5, Z6
+	VPUNPCKHQDQ     Z7, Z5, Z5
+	VPUNPCKLQDQ     Z10, Z8, Z7
 	VPUNPCKHQDQ     Z10, Z8, Z8
-	VPUNPCKLQDQ     Z13, Z11, Z10
-	VPUNPCKHQDQ     Z13, Z11, Z11
-	VPUNPCKLQDQ     Z14, Z12, Z13
+	VPUNPCKLQDQ     Z11, Z9, Z10
+	VPUNPCKHQDQ     Z11, Z9, Z9
+	VPUNPCKLQDQ     Z14, Z12, Z11
 	VPUNPCKHQDQ     Z14, Z12, Z12
-	VSHUFI32X4      $0x88, Z2, Z15, Z14
-	VSHUFI32X4      $0xdd, Z2, Z15, Z2
-	VSHUFI32X4      $0x88, Z10, Z6, Z15
-	VSHUFI32X4      $0xdd, Z10, Z6, Z6
-	VSHUFI32X4      $0x88, Z15, Z14, Z10
-	VMOVDQU32       Z10, Z17
-	VPSLLD          $0x04, (SP), Z18
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z18, Z17
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z17, Z17
-	VMOVDQU32       Z17, (AX)
+	VPUNPCKLQDQ     Z15, Z13, Z14
+	VPUNPCKHQDQ     Z15, Z13, Z13
+	VSHUFI32X4      $0x88, Z3, Z16, Z15
+	VSHUFI32X4      $0xdd, Z3, Z16, Z3
+	VSHUFI32X4      $0x88, Z11, Z7, Z16
+	VSHUFI32X4      $0xdd, Z11, Z7, Z7
+	VSHUFI32X4      $0x88, Z16, Z15, Z11
+	VMOVDQU32       Z11, Z18
+	VPSLLD          $0x04, (SP), Z19
+	VPTERNLOGD      $0xe4, Z0, Z19, Z18
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z18, Z18
+	VMOVDQU32       Z18, (AX)
 	PREFETCHT1      (R11)
-	VPSRLD          $0x04, Z10, Z10
-	VMOVDQU32       (SP), Z17
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z17, Z10
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 1024(AX)
+	VPSRLD          $0x04, Z11, Z11
+	VMOVDQU32       (SP), Z18
+	VPTERNLOGD      $0xe4, Z0, Z18, Z11
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 1024(AX)
 	PREFETCHT1      64(R11)
-	VSHUFI32X4      $0x88, Z6, Z2, Z10
-	VMOVDQU32       Z10, Z17
-	VPSLLD          $0x04, 256(SP), Z18
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z18, Z17
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z17, Z17
-	VMOVDQU32       Z17, 256(AX)
+	VSHUFI32X4      $0x88, Z7, Z3, Z11
+	VMOVDQU32       Z11, Z18
+	VPSLLD          $0x04, 256(SP), Z19
+	VPTERNLOGD      $0xe4, Z0, Z19, Z18
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z18, Z18
+	VMOVDQU32       Z18, 256(AX)
 	PREFETCHT1      128(R11)
-	VPSRLD          $0x04, Z10, Z10
-	VMOVDQU32       256(SP), Z17
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z17, Z10
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 1280(AX)
+	VPSRLD          $0x04, Z11, Z11
+	VMOVDQU32       256(SP), Z18
+	VPTERNLOGD      $0xe4, Z0, Z18, Z11
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 1280(AX)
 	PREFETCHT1      192(R11)
-	VSHUFI32X4      $0xdd, Z15, Z14, Z10
-	VMOVDQU32       Z10, Z14
-	VPSLLD          $0x02, (SP), Z15
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z15, Z14
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z14, Z14
-	VMOVDQU32       Z14, 512(AX)
+	VSHUFI32X4      $0xdd, Z16, Z15, Z11
+	VMOVDQU32       Z11, Z15
+	VPSLLD          $0x02, (SP), Z16
+	VPTERNLOGD      $0xe4, Z0, Z16, Z15
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z15, Z15
+	VMOVDQU32       Z15, 512(AX)
 	PREFETCHT1      256(R11)
-	VPSRLD          $0x04, Z10, Z10
-	VPSRLD          $0x02, (SP), Z14
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z14, Z10
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 1536(AX)
-	VSHUFI32X4      $0xdd, Z6, Z2, Z2
-	VMOVDQU32       Z2, Z6
-	VPSLLD          $0x02, 256(SP), Z10
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z10, Z6
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 768(AX)
+	VPSRLD          $0x04, Z11, Z11
+	VPSRLD          $0x02, (SP), Z15
+	VPTERNLOGD      $0xe4, Z0, Z15, Z11
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 1536(AX)
+	VSHUFI32X4      $0xdd, Z7, Z3, Z3
+	VMOVDQU32       Z3, Z7
+	VPSLLD          $0x02, 256(SP), Z11
+	VPTERNLOGD      $0xe4, Z0, Z11, Z7
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 768(AX)
 	PREFETCHT1      320(R11)
-	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x02, 256(SP), Z6
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z6, Z2
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 1792(AX)
+	VPSRLD          $0x04, Z3, Z3
+	VPSRLD          $0x02, 256(SP), Z7
+	VPTERNLOGD      $0xe4, Z0, Z7, Z3
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 1792(AX)
 	PREFETCHT1      384(R11)
-	VSHUFI32X4      $0x88, Z3, Z1, Z2
-	VSHUFI32X4      $0xdd, Z3, Z1, Z1
-	VSHUFI32X4      $0x88, Z11, Z7, Z3
-	VSHUFI32X4      $0xdd, Z11, Z7, Z6
-	VSHUFI32X4      $0x88, Z3, Z2, Z7
-	VMOVDQU32       Z7, Z10
-	VPSLLD          $0x04, 64(SP), Z11
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z11, Z10
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 64(AX)
+	VSHUFI32X4      $0x88, Z4, Z2, Z3
+	VSHUFI32X4      $0xdd, Z4, Z2, Z2
+	VSHUFI32X4      $0x88, Z12, Z8, Z4
+	VSHUFI32X4      $0xdd, Z12, Z8, Z7
+	VSHUFI32X4      $0x88, Z4, Z3, Z8
+	VMOVDQU32       Z8, Z11
+	VPSLLD          $0x04, 64(SP), Z12
+	VPTERNLOGD      $0xe4, Z0, Z12, Z11
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 64(AX)
 	PREFETCHT1      448(R11)
-	VPSRLD          $0x04, Z7, Z7
-	VMOVDQU32       64(SP), Z10
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z10, Z7
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 1088(AX)
+	VPSRLD          $0x04, Z8, Z8
+	VMOVDQU32       64(SP), Z11
+	VPTERNLOGD      $0xe4, Z0, Z11, Z8
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 1088(AX)
 	PREFETCHT1      512(R11)
-	VSHUFI32X4      $0x88, Z6, Z1, Z7
-	VMOVDQU32       Z7, Z10
-	VPSLLD          $0x04, 320(SP), Z11
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z11, Z10
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 320(AX)
+	VSHUFI32X4      $0x88, Z7, Z2, Z8
+	VMOVDQU32       Z8, Z11
+	VPSLLD          $0x04, 320(SP), Z12
+	VPTERNLOGD      $0xe4, Z0, Z12, Z11
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 320(AX)
 	PREFETCHT1      576(R11)
-	VPSRLD          $0x04, Z7, Z7
-	VMOVDQU32       320(SP), Z10
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z10, Z7
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 1344(AX)
-	VSHUFI32X4      $0xdd, Z3, Z2, Z2
-	VMOVDQU32       Z2, Z3
-	VPSLLD          $0x02, 64(SP), Z7
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z7, Z3
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 576(AX)
+	VPSRLD          $0x04, Z8, Z8
+	VMOVDQU32       320(SP), Z11
+	VPTERNLOGD      $0xe4, Z0, Z11, Z8
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 1344(AX)
+	VSHUFI32X4      $0xdd, Z4, Z3, Z3
+	VMOVDQU32       Z3, Z4
+	VPSLLD          $0x02, 64(SP), Z8
+	VPTERNLOGD      $0xe4, Z0, Z8, Z4
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
+	VMOVDQU32       Z4, 576(AX)
 	PREFETCHT1      640(R11)
-	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x02, 64(SP), Z3
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z3, Z2
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 1600(AX)
-	PREFETCHT1      704(R11)
-	VSHUFI32X4      $0xdd, Z6, Z1, Z1
-	VMOVDQU32       Z1, Z2
-	VPSLLD          $0x02, 320(SP), Z3
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z3, Z2
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 832(AX)
-	PREFETCHT1      768(R11)
-	VPSRLD          $0x04, Z1, Z1
-	VPSRLD          $0x02, 320(SP), Z2
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z2, Z1
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z1, Z1
-	VMOVDQU32       Z1, 1856(AX)
-	PREFETCHT1      832(R11)
-	VSHUFI32X4      $0x88, Z5, Z16, Z1
-	VSHUFI32X4      $0xdd, Z5, Z16, Z2
-	VSHUFI32X4      $0x88, Z13, Z9, Z3
-	VSHUFI32X4      $0xdd, Z13, Z9, Z5
-	VSHUFI32X4      $0x88, Z3, Z1, Z6
-	VMOVDQU32       Z6, Z7
-	VPSLLD          $0x04, 128(SP), Z9
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z9, Z7
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 128(AX)
-	PREFETCHT1      896(R11)
-	VPSRLD          $0x04, Z6, Z6
-	VMOVDQU32       128(SP), Z7
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z7, Z6
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 1152(AX)
-	VSHUFI32X4      $0x88, Z5, Z2, Z6
-	VMOVDQU32       Z6, Z7
-	VPSLLD          $0x04, 384(SP), Z9
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z9, Z7
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 384(AX)
-	PREFETCHT1      960(R11)
-	VPSRLD          $0x04, Z6, Z6
-	VMOVDQU32       384(SP), Z7
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z7, Z6
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 1408(AX)
-	PREFETCHT1      1024(R11)
-	VSHUFI32X4      $0xdd, Z3, Z1, Z1
-	VMOVDQU32       Z1, Z3
-	VPSLLD          $0x02, 128(SP), Z6
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z6, Z3
+	VPSRLD          $0x04, Z3, Z3
+	VPSRLD          $0x02, 64(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 640(AX)
-	PREFETCHT1      1088(R11)
-	VPSRLD          $0x04, Z1, Z1
-	VPSRLD          $0x02, 128(SP), Z3
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z3, Z1
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z1, Z1
-	VMOVDQU32       Z1, 1664(AX)
-	PREFETCHT1      1152(R11)
-	VSHUFI32X4      $0xdd, Z5, Z2, Z1
-	VMOVDQU32       Z1, Z2
-	VPSLLD          $0x02, 384(SP), Z3
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z3, Z2
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 896(AX)
-	PREFETCHT1      1216(R11)
-	VPSRLD          $0x04, Z1, Z1
-	VPSRLD          $0x02, 384(SP), Z2
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z2, Z1
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z1, Z1
-	VMOVDQU32       Z1, 1920(AX)
-	VSHUFI32X4      $0x88, Z4, Z0, Z1
-	VSHUFI32X4      $0xdd, Z4, Z0, Z0
-	VSHUFI32X4      $0x88, Z12, Z8, Z2
-	VSHUFI32X4      $0xdd, Z12, Z8, Z3
-	VSHUFI32X4      $0x88, Z2, Z1, Z4
-	VMOVDQU32       Z4, Z5
-	VPSLLD          $0x04, 192(SP), Z6
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z6, Z5
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 192(AX)
-	PREFETCHT1      1280(R11)
-	VPSRLD          $0x04, Z4, Z4
-	VMOVDQU32       192(SP), Z5
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z5, Z4
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 1216(AX)
-	PREFETCHT1      1344(R11)
-	VSHUFI32X4      $0x88, Z3, Z0, Z4
-	VMOVDQU32       Z4, Z5
-	VPSLLD          $0x04, 448(SP), Z6
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z6, Z5
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 448(AX)
-	PREFETCHT1      1408(R11)
-	VPSRLD          $0x04, Z4, Z4
-	VMOVDQU32       448(SP), Z5
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z5, Z4
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 1472(AX)
-	PREFETCHT1      1472(R11)
-	VSHUFI32X4      $0xdd, Z2, Z1, Z1
-	VMOVDQU32       Z1, Z2
-	VPSLLD          $0x02, 192(SP), Z4
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z4, Z2
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 704(AX)
-	PREFETCHT1      1536(R11)
-	VPSRLD          $0x04, Z1, Z1
-	VPSRLD          $0x02, 192(SP), Z2
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z2, Z1
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z1, Z1
-	VMOVDQU32       Z1, 1728(AX)
-	VSHUFI32X4      $0xdd, Z3, Z0, Z0
-	VMOVDQU32       Z0, Z1
-	VPSLLD          $0x02, 448(SP), Z2
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z2, Z1
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z1, Z1
-	VMOVDQU32       Z1, 960(AX)
-	PREFETCHT1      1600(R11)
-	VPSRLD          $0x04, Z0, Z0
-	VPSRLD          $0x02, 448(SP), Z1
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z1, Z0
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z0, Z0
-	VMOVDQU32       Z0, 1984(AX)
-	PREFETCHT1      1664(R11)
-	VMOVDQU32       64(DX), Z0
-	VMOVDQU32       64(DX)(BX*1), Z1
-	VMOVDQU32       64(DX)(BX*2), Z2
-	VMOVDQU32       64(DX)(SI*1), Z3
-	VMOVDQU32       64(DI), Z4
-	VMOVDQU32       64(DI)(BX*1), Z5
-	VMOVDQU32       64(DI)(BX*2), Z6
-	VMOVDQU32       64(DI)(SI*1), Z7
-	VMOVDQU32       64(R8), Z8
-	VMOVDQU32       64(R8)(BX*1), Z9
-	VMOVDQU32       64(R8)(BX*2), Z10
-	VMOVDQU32       64(R8)(SI*1), Z11
-	VMOVDQU32       64(R9), Z12
-	VMOVDQU32       64(R9)(BX*1), Z13
-	VMOVDQU32       64(R9)(BX*2), Z14
-	VMOVDQU32       64(R9)(SI*1), Z15
-	VPUNPCKLDQ      Z1, Z0, Z16
-	VPUNPCKHDQ      Z1, Z0, Z0
-	VPUNPCKLDQ      Z3, Z2, Z1
-	VPUNPCKHDQ      Z3, Z2, Z2
-	VPUNPCKLDQ      Z5, Z4, Z3
-	VPUNPCKHDQ      Z5, Z4, Z4
-	VPUNPCKLDQ      Z7, Z6, Z5
-	VPUNPCKHDQ      Z7, Z6, Z6
-	VPUNPCKLDQ      Z9, Z8, Z7
-	VPUNPCKHDQ      Z9, Z8, Z8
-	VPUNPCKLDQ      Z11, Z10, Z9
-	VPUNPCKHDQ      Z11, Z10, Z10
-	VPUNPCKLDQ      Z13, Z12, Z11
-	VPUNPCKHDQ      Z13, Z12, Z12
-	VPUNPCKLDQ      Z15, Z14, Z13
-	VPUNPCKHDQ      Z15, Z14, Z14
-	VPUNPCKLQDQ     Z1, Z16, Z15
-	VPUNPCKHQDQ     Z1, Z16, Z1
-	VPUNPCKLQDQ     Z2, Z0, Z16
-	VPUNPCKHQDQ     Z2, Z0, Z0
-	VPUNPCKLQDQ     Z5, Z3, Z2
-	VPUNPCKHQDQ     Z5, Z3, Z3
-	VPUNPCKLQDQ     Z6, Z4, Z5
-	VPUNPCKHQDQ     Z6, Z4, Z4
-	VPUNPCKLQDQ     Z9, Z7, Z6
-	VPUNPCKHQDQ     Z9, Z7, Z7
-	VPUNPCKLQDQ     Z10, Z8, Z9
-	VPUNPCKHQDQ     Z10, Z8, Z8
-	VPUNPCKLQDQ     Z13, Z11, Z10
-	VPUNPCKHQDQ     Z13, Z11, Z11
-	VPUNPCKLQDQ     Z14, Z12, Z13
-	VPUNPCKHQDQ     Z14, Z12, Z12
-	VSHUFI32X4      $0x88, Z2, Z15, Z14
-	VSHUFI32X4      $0xdd, Z2, Z15, Z2
-	VSHUFI32X4      $0x88, Z10, Z6, Z15
-	VSHUFI32X4      $0xdd, Z10, Z6, Z6
-	VSHUFI32X4      $0x88, Z15, Z14, Z10
-	VMOVDQU32       Z10, Z17
-	VPSLLD          $0x04, 512(SP), Z18
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z18, Z17
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z17, Z17
-	VMOVDQU32       Z17, 2048(AX)
-	PREFETCHT1      1728(R11)
-	VPSRLD          $0x04, Z10, Z10
-	VMOVDQU32       512(SP), Z17
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z17, Z10
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 3072(AX)
-	PREFETCHT1      1792(R11)
-	VSHUFI32X4      $0x88, Z6, Z2, Z10
-	VMOVDQU32       Z10, Z17
-	VPSLLD          $0x04, 768(SP), Z18
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z18, Z17
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z17, Z17
-	VMOVDQU32       Z17, 2304(AX)
-	VPSRLD          $0x04, Z10, Z10
-	VMOVDQU32       768(SP), Z17
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z17, Z10
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 3328(AX)
-	PREFETCHT1      1856(R11)
-	VSHUFI32X4      $0xdd, Z15, Z14, Z10
-	VMOVDQU32       Z10, Z14
-	VPSLLD          $0x02, 512(SP), Z15
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z15, Z14
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z14, Z14
-	VMOVDQU32       Z14, 2560(AX)
-	PREFETCHT1      1920(R11)
-	VPSRLD          $0x04, Z10, Z10
-	VPSRLD          $0x02, 512(SP), Z14
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z14, Z10
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 3584(AX)
-	PREFETCHT1      1984(R11)
-	VSHUFI32X4      $0xdd, Z6, Z2, Z2
-	VMOVDQU32       Z2, Z6
-	VPSLLD          $0x02, 768(SP), Z10
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z10, Z6
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 2816(AX)
-	PREFETCHT1      2048(R11)
+	VMOVDQU32       Z3, 1600(AX)
+	PREFETCHT1      704(R11)
+	VSHUFI32X4      $0xdd, Z7, Z2, Z2
+	VMOVDQU32       Z2, Z3
+	VPSLLD          $0x02, 320(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z3
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 832(AX)
+	PREFETCHT1      768(R11)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x02, 768(SP), Z6
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z6, Z2
+	VPSRLD          $0x02, 320(SP), Z3
+	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 3840(AX)
-	PREFETCHT1      2112(R11)
-	VSHUFI32X4      $0x88, Z3, Z1, Z2
-	VSHUFI32X4      $0xdd, Z3, Z1, Z1
-	VSHUFI32X4      $0x88, Z11, Z7, Z3
-	VSHUFI32X4      $0xdd, Z11, Z7, Z6
-	VSHUFI32X4      $0x88, Z3, Z2, Z7
-	VMOVDQU32       Z7, Z10
-	VPSLLD          $0x04, 576(SP), Z11
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z11, Z10
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 2112(AX)
+	VMOVDQU32       Z2, 1856(AX)
+	PREFETCHT1      832(R11)
+	VSHUFI32X4      $0x88, Z6, Z17, Z2
+	VSHUFI32X4      $0xdd, Z6, Z17, Z3
+	VSHUFI32X4      $0x88, Z14, Z10, Z4
+	VSHUFI32X4      $0xdd, Z14, Z10, Z6
+	VSHUFI32X4      $0x88, Z4, Z2, Z7
+	VMOVDQU32       Z7, Z8
+	VPSLLD          $0x04, 128(SP), Z10
+	VPTERNLOGD      $0xe4, Z0, Z10, Z8
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 128(AX)
+	PREFETCHT1      896(R11)
 	VPSRLD          $0x04, Z7, Z7
-	VMOVDQU32       576(SP), Z10
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z10, Z7
+	VMOVDQU32       128(SP), Z8
+	VPTERNLOGD      $0xe4, Z0, Z8, Z7
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 3136(AX)
-	PREFETCHT1      2176(R11)
-	VSHUFI32X4      $0x88, Z6, Z1, Z7
-	VMOVDQU32       Z7, Z10
-	VPSLLD          $0x04, 832(SP), Z11
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z11, Z10
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 2368(AX)
-	PREFETCHT1      2240(R11)
+	VMOVDQU32       Z7, 1152(AX)
+	VSHUFI32X4      $0x88, Z6, Z3, Z7
+	VMOVDQU32       Z7, Z8
+	VPSLLD          $0x04, 384(SP), Z10
+	VPTERNLOGD      $0xe4, Z0, Z10, Z8
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 384(AX)
+	PREFETCHT1      960(R11)
 	VPSRLD          $0x04, Z7, Z7
-	VMOVDQU32       832(SP), Z10
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z10, Z7
+	VMOVDQU32       384(SP), Z8
+	VPTERNLOGD      $0xe4, Z0, Z8, Z7
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 3392(AX)
-	PREFETCHT1      2304(R11)
+	VMOVDQU32       Z7, 1408(AX)
+	PREFETCHT1      1024(R11)
+	VSHUFI32X4      $0xdd, Z4, Z2, Z2
+	VMOVDQU32       Z2, Z4
+	VPSLLD          $0x02, 128(SP), Z7
+	VPTERNLOGD      $0xe4, Z0, Z7, Z4
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
+	VMOVDQU32       Z4, 640(AX)
+	PREFETCHT1      1088(R11)
+	VPSRLD          $0x04, Z2, Z2
+	VPSRLD          $0x02, 128(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z2
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 1664(AX)
+	PREFETCHT1      1152(R11)
+	VSHUFI32X4      $0xdd, Z6, Z3, Z2
+	VMOVDQU32       Z2, Z3
+	VPSLLD          $0x02, 384(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z3
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 896(AX)
+	PREFETCHT1      1216(R11)
+	VPSRLD          $0x04, Z2, Z2
+	VPSRLD          $0x02, 384(SP), Z3
+	VPTERNLOGD      $0xe4, Z0, Z3, Z2
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 1920(AX)
+	VSHUFI32X4      $0x88, Z5, Z1, Z2
+	VSHUFI32X4      $0xdd, Z5, Z1, Z1
+	VSHUFI32X4      $0x88, Z13, Z9, Z3
+	VSHUFI32X4      $0xdd, Z13, Z9, Z4
+	VSHUFI32X4      $0x88, Z3, Z2, Z5
+	VMOVDQU32       Z5, Z6
+	VPSLLD          $0x04, 192(SP), Z7
+	VPTERNLOGD      $0xe4, Z0, Z7, Z6
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z6, Z6
+	VMOVDQU32       Z6, 192(AX)
+	PREFETCHT1      1280(R11)
+	VPSRLD          $0x04, Z5, Z5
+	VMOVDQU32       192(SP), Z6
+	VPTERNLOGD      $0xe4, Z0, Z6, Z5
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
+	VMOVDQU32       Z5, 1216(AX)
+	PREFETCHT1      1344(R11)
+	VSHUFI32X4      $0x88, Z4, Z1, Z5
+	VMOVDQU32       Z5, Z6
+	VPSLLD          $0x04, 448(SP), Z7
+	VPTERNLOGD      $0xe4, Z0, Z7, Z6
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z6, Z6
+	VMOVDQU32       Z6, 448(AX)
+	PREFETCHT1      1408(R11)
+	VPSRLD          $0x04, Z5, Z5
+	VMOVDQU32       448(SP), Z6
+	VPTERNLOGD      $0xe4, Z0, Z6, Z5
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
+	VMOVDQU32       Z5, 1472(AX)
+	PREFETCHT1      1472(R11)
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VPSLLD          $0x02, 576(SP), Z7
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z7, Z3
+	VPSLLD          $0x02, 192(SP), Z5
+	VPTERNLOGD      $0xe4, Z0, Z5, Z3
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 2624(AX)
-	PREFETCHT1      2368(R11)
+	VMOVDQU32       Z3, 704(AX)
+	PREFETCHT1      1536(R11)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x02, 576(SP), Z3
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z3, Z2
+	VPSRLD          $0x02, 192(SP), Z3
+	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 3648(AX)
-	PREFETCHT1      2432(R11)
-	VSHUFI32X4      $0xdd, Z6, Z1, Z1
+	VMOVDQU32       Z2, 1728(AX)
+	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VMOVDQU32       Z1, Z2
-	VPSLLD          $0x02, 832(SP), Z3
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z3, Z2
+	VPSLLD          $0x02, 448(SP), Z3
+	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 2880(AX)
+	VMOVDQU32       Z2, 960(AX)
+	PREFETCHT1      1600(R11)
 	VPSRLD          $0x04, Z1, Z1
-	VPSRLD          $0x02, 832(SP), Z2
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z2, Z1
+	VPSRLD          $0x02, 448(SP), Z2
+	VPTERNLOGD      $0xe4, Z0, Z2, Z1
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z1, Z1
-	VMOVDQU32       Z1, 3904(AX)
-	PREFETCHT1      2496(R11)
-	VSHUFI32X4      $0x88, Z5, Z16, Z1
-	VSHUFI32X4      $0xdd, Z5, Z16, Z2
-	VSHUFI32X4      $0x88, Z13, Z9, Z3
-	VSHUFI32X4      $0xdd, Z13, Z9, Z5
-	VSHUFI32X4      $0x88, Z3, Z1, Z6
-	VMOVDQU32       Z6, Z7
-	VPSLLD          $0x04, 640(SP), Z9
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z9, Z7
+	VMOVDQU32       Z1, 1984(AX)
+	PREFETCHT1      1664(R11)
+	VMOVDQU32       64(DX), Z1
+	VMOVDQU32       64(DX)(BX*1), Z2
+	VMOVDQU32       64(DX)(BX*2), Z3
+	VMOVDQU32       64(DX)(SI*1), Z4
+	VMOVDQU32       64(DI), Z5
+	VMOVDQU32       64(DI)(BX*1), Z6
+	VMOVDQU32       64(DI)(BX*2), Z7
+	VMOVDQU32       64(DI)(SI*1), Z8
+	VMOVDQU32       64(R8), Z9
+	VMOVDQU32       64(R8)(BX*1), Z10
+	VMOVDQU32       64(R8)(BX*2), Z11
+	VMOVDQU32       64(R8)(SI*1), Z12
+	VMOVDQU32       64(R9), Z13
+	VMOVDQU32       64(R9)(BX*1), Z14
+	VMOVDQU32       64(R9)(BX*2), Z15
+	VMOVDQU32       64(R9)(SI*1), Z16
+	VPUNPCKLDQ      Z2, Z1, Z17
+	VPUNPCKHDQ      Z2, Z1, Z1
+	VPUNPCKLDQ      Z4, Z3, Z2
+	VPUNPCKHDQ      Z4, Z3, Z3
+	VPUNPCKLDQ      Z6, Z5, Z4
+	VPUNPCKHDQ      Z6, Z5, Z5
+	VPUNPCKLDQ      Z8, Z7, Z6
+	VPUNPCKHDQ      Z8, Z7, Z7
+	VPUNPCKLDQ      Z10, Z9, Z8
+	VPUNPCKHDQ      Z10, Z9, Z9
+	VPUNPCKLDQ      Z12, Z11, Z10
+	VPUNPCKHDQ      Z12, Z11, Z11
+	VPUNPCKLDQ      Z14, Z13, Z12
+	VPUNPCKHDQ      Z14, Z13, Z13
+	VPUNPCKLDQ      Z16, Z15, Z14
+	VPUNPCKHDQ      Z16, Z15, Z15
+	VPUNPCKLQDQ     Z2, Z17, Z16
+	VPUNPCKHQDQ     Z2, Z17, Z2
+	VPUNPCKLQDQ     Z3, Z1, Z17
+	VPUNPCKHQDQ     Z3, Z1, Z1
+	VPUNPCKLQDQ     Z6, Z4, Z3
+	VPUNPCKHQDQ     Z6, Z4, Z4
+	VPUNPCKLQDQ     Z7, Z5, Z6
+	VPUNPCKHQDQ     Z7, Z5, Z5
+	VPUNPCKLQDQ     Z10, Z8, Z7
+	VPUNPCKHQDQ     Z10, Z8, Z8
+	VPUNPCKLQDQ     Z11, Z9, Z10
+	VPUNPCKHQDQ     Z11, Z9, Z9
+	VPUNPCKLQDQ     Z14, Z12, Z11
+	VPUNPCKHQDQ     Z14, Z12, Z12
+	VPUNPCKLQDQ     Z15, Z13, Z14
+	VPUNPCKHQDQ     Z15, Z13, Z13
+	VSHUFI32X4      $0x88, Z3, Z16, Z15
+	VSHUFI32X4      $0xdd, Z3, Z16, Z3
+	VSHUFI32X4      $0x88, Z11, Z7, Z16
+	VSHUFI32X4      $0xdd, Z11, Z7, Z7
+	VSHUFI32X4      $0x88, Z16, Z15, Z11
+	VMOVDQU32       Z11, Z18
+	VPSLLD          $0x04, 512(SP), Z19
+	VPTERNLOGD      $0xe4, Z0, Z19, Z18
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z18, Z18
+	VMOVDQU32       Z18, 2048(AX)
+	PREFETCHT1      1728(R11)
+	VPSRLD          $0x04, Z11, Z11
+	VMOVDQU32       512(SP), Z18
+	VPTERNLOGD      $0xe4, Z0, Z18, Z11
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 3072(AX)
+	PREFETCHT1      1792(R11)
+	VSHUFI32X4      $0x88, Z7, Z3, Z11
+	VMOVDQU32       Z11, Z18
+	VPSLLD          $0x04, 768(SP), Z19
+	VPTERNLOGD      $0xe4, Z0, Z19, Z18
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z18, Z18
+	VMOVDQU32       Z18, 2304(AX)
+	VPSRLD          $0x04, Z11, Z11
+	VMOVDQU32       768(SP), Z18
+	VPTERNLOGD      $0xe4, Z0, Z18, Z11
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 3328(AX)
+	PREFETCHT1      1856(R11)
+	VSHUFI32X4      $0xdd, Z16, Z15, Z11
+	VMOVDQU32       Z11, Z15
+	VPSLLD          $0x02, 512(SP), Z16
+	VPTERNLOGD      $0xe4, Z0, Z16, Z15
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z15, Z15
+	VMOVDQU32       Z15, 2560(AX)
+	PREFETCHT1      1920(R11)
+	VPSRLD          $0x04, Z11, Z11
+	VPSRLD          $0x02, 512(SP), Z15
+	VPTERNLOGD      $0xe4, Z0, Z15, Z11
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 3584(AX)
+	PREFETCHT1      1984(R11)
+	VSHUFI32X4      $0xdd, Z7, Z3, Z3
+	VMOVDQU32       Z3, Z7
+	VPSLLD          $0x02, 768(SP), Z11
+	VPTERNLOGD      $0xe4, Z0, Z11, Z7
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 2176(AX)
-	PREFETCHT1      2560(R11)
-	VPSRLD          $0x04, Z6, Z6
-	VMOVDQU32       640(SP), Z7
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z7, Z6
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 3200(AX)
-	PREFETCHT1      2624(R11)
-	VSHUFI32X4      $0x88, Z5, Z2, Z6
-	VMOVDQU32       Z6, Z7
-	VPSLLD          $0x04, 896(SP), Z9
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z9, Z7
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 2432(AX)
-	PREFETCHT1      2688(R11)
-	VPSRLD          $0x04, Z6, Z6
-	VMOVDQU32       896(SP), Z7
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z7, Z6
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 3456(AX)
-	PREFETCHT1      2752(R11)
-	VSHUFI32X4      $0xdd, Z3, Z1, Z1
-	VMOVDQU32       Z1, Z3
-	VPSLLD          $0x02, 640(SP), Z6
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z6, Z3
+	VMOVDQU32       Z7, 2816(AX)
+	PREFETCHT1      2048(R11)
+	VPSRLD          $0x04, Z3, Z3
+	VPSRLD          $0x02, 768(SP), Z7
+	VPTERNLOGD      $0xe4, Z0, Z7, Z3
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 2688(AX)
-	VPSRLD          $0x04, Z1, Z1
-	VPSRLD          $0x02, 640(SP), Z3
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z3, Z1
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z1, Z1
-	VMOVDQU32       Z1, 3712(AX)
+	VMOVDQU32       Z3, 3840(AX)
+	PREFETCHT1      2112(R11)
+	VSHUFI32X4      $0x88, Z4, Z2, Z3
+	VSHUFI32X4      $0xdd, Z4, Z2, Z2
+	VSHUFI32X4      $0x88, Z12, Z8, Z4
+	VSHUFI32X4      $0xdd, Z12, Z8, Z7
+	VSHUFI32X4      $0x88, Z4, Z3, Z8
+	VMOVDQU32       Z8, Z11
+	VPSLLD          $0x04, 576(SP), Z12
+	VPTERNLOGD      $0xe4, Z0, Z12, Z11
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2112(AX)
+	VPSRLD          $0x04, Z8, Z8
+	VMOVDQU32       576(SP), Z11
+	VPTERNLOGD      $0xe4, Z0, Z11, Z8
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3136(AX)
+	PREFETCHT1      2176(R11)
+	VSHUFI32X4      $0x88, Z7, Z2, Z8
+	VMOVDQU32       Z8, Z11
+	VPSLLD          $0x04, 832(SP), Z12
+	VPTERNLOGD      $0xe4, Z0, Z12, Z11
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
+	VMOVDQU32       Z11, 2368(AX)
+	PREFETCHT1      2240(R11)
+	VPSRLD          $0x04, Z8, Z8
+	VMOVDQU32       832(SP), Z11
+	VPTERNLOGD      $0xe4, Z0, Z11, Z8
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 3392(AX)
+	PREFETCHT1      2304(R11)
+	VSHUFI32X4      $0xdd, Z4, Z3, Z3
+	VMOVDQU32       Z3, Z4
+	VPSLLD          $0x02, 576(SP), Z8
+	VPTERNLOGD      $0xe4, Z0, Z8, Z4
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
+	VMOVDQU32       Z4, 2624(AX)
+	PREFETCHT1      2368(R11)
+	VPSRLD          $0x04, Z3, Z3
+	VPSRLD          $0x02, 576(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z3
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 3648(AX)
+	PREFETCHT1      2432(R11)
+	VSHUFI32X4      $0xdd, Z7, Z2, Z2
+	VMOVDQU32       Z2, Z3
+	VPSLLD          $0x02, 832(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z3
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 2880(AX)
+	VPSRLD          $0x04, Z2, Z2
+	VPSRLD          $0x02, 832(SP), Z3
+	VPTERNLOGD      $0xe4, Z0, Z3, Z2
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 3904(AX)
+	PREFETCHT1      2496(R11)
+	VSHUFI32X4      $0x88, Z6, Z17, Z2
+	VSHUFI32X4      $0xdd, Z6, Z17, Z3
+	VSHUFI32X4      $0x88, Z14, Z10, Z4
+	VSHUFI32X4      $0xdd, Z14, Z10, Z6
+	VSHUFI32X4      $0x88, Z4, Z2, Z7
+	VMOVDQU32       Z7, Z8
+	VPSLLD          $0x04, 640(SP), Z10
+	VPTERNLOGD      $0xe4, Z0, Z10, Z8
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 2176(AX)
+	PREFETCHT1      2560(R11)
+	VPSRLD          $0x04, Z7, Z7
+	VMOVDQU32       640(SP), Z8
+	VPTERNLOGD      $0xe4, Z0, Z8, Z7
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 3200(AX)
+	PREFETCHT1      2624(R11)
+	VSHUFI32X4      $0x88, Z6, Z3, Z7
+	VMOVDQU32       Z7, Z8
+	VPSLLD          $0x04, 896(SP), Z10
+	VPTERNLOGD      $0xe4, Z0, Z10, Z8
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
+	VMOVDQU32       Z8, 2432(AX)
+	PREFETCHT1      2688(R11)
+	VPSRLD          $0x04, Z7, Z7
+	VMOVDQU32       896(SP), Z8
+	VPTERNLOGD      $0xe4, Z0, Z8, Z7
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
+	VMOVDQU32       Z7, 3456(AX)
+	PREFETCHT1      2752(R11)
+	VSHUFI32X4      $0xdd, Z4, Z2, Z2
+	VMOVDQU32       Z2, Z4
+	VPSLLD          $0x02, 640(SP), Z7
+	VPTERNLOGD      $0xe4, Z0, Z7, Z4
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
+	VMOVDQU32       Z4, 2688(AX)
+	VPSRLD          $0x04, Z2, Z2
+	VPSRLD          $0x02, 640(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z2
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 3712(AX)
 	PREFETCHT1      2816(R11)
-	VSHUFI32X4      $0xdd, Z5, Z2, Z1
-	VMOVDQU32       Z1, Z2
-	VPSLLD          $0x02, 896(SP), Z3
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z3, Z2
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 2944(AX)
+	VSHUFI32X4      $0xdd, Z6, Z3, Z2
+	VMOVDQU32       Z2, Z3
+	VPSLLD          $0x02, 896(SP), Z4
+	VPTERNLOGD      $0xe4, Z0, Z4, Z3
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 2944(AX)
 	PREFETCHT1      2880(R11)
-	VPSRLD          $0x04, Z1, Z1
-	VPSRLD          $0x02, 896(SP), Z2
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z2, Z1
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z1, Z1
-	VMOVDQU32       Z1, 3968(AX)
-	PREFETCHT1      2944(R11)
-	VSHUFI32X4      $0x88, Z4, Z0, Z1
-	VSHUFI32X4      $0xdd, Z4, Z0, Z0
-	VSHUFI32X4      $0x88, Z12, Z8, Z2
-	VSHUFI32X4      $0xdd, Z12, Z8, Z3
-	VSHUFI32X4      $0x88, Z2, Z1, Z4
-	VMOVDQU32       Z4, Z5
-	VPSLLD          $0x04, 704(SP), Z6
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z6, Z5
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 2240(AX)
-	PREFETCHT1      3008(R11)
-	VPSRLD          $0x04, Z4, Z4
-	VMOVDQU32       704(SP), Z5
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z5, Z4
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 3264(AX)
-	PREFETCHT1      3072(R11)
-	VSHUFI32X4      $0x88, Z3, Z0, Z4
-	VMOVDQU32       Z4, Z5
-	VPSLLD          $0x04, 960(SP), Z6
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z6, Z5
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 2496(AX)
-	VPSRLD          $0x04, Z4, Z4
-	VMOVDQU32       960(SP), Z5
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z5, Z4
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 3520(AX)
-	PREFETCHT1      3136(R11)
-	VSHUFI32X4      $0xdd, Z2, Z1, Z1
-	VMOVDQU32       Z1, Z2
-	VPSLLD          $0x02, 704(SP), Z4
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z4, Z2
+	VPSRLD          $0x04, Z2, Z2
+	VPSRLD          $0x02, 896(SP), Z3
+	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 2752(AX)
+	VMOVDQU32       Z2, 3968(AX)
+	PREFETCHT1      2944(R11)
+	VSHUFI32X4      $0x88, Z5, Z1, Z2
+	VSHUFI32X4      $0xdd, Z5, Z1, Z1
+	VSHUFI32X4      $0x88, Z13, Z9, Z3
+	VSHUFI32X4      $0xdd, Z13, Z9, Z4
+	VSHUFI32X4      $0x88, Z3, Z2, Z5
+	VMOVDQU32       Z5, Z6
+	VPSLLD          $0x04, 704(SP), Z7
+	VPTERNLOGD      $0xe4, Z0, Z7, Z6
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z6, Z6
+	VMOVDQU32       Z6, 2240(AX)
+	PREFETCHT1      3008(R11)
+	VPSRLD          $0x04, Z5, Z5
+	VMOVDQU32       704(SP), Z6
+	VPTERNLOGD      $0xe4, Z0, Z6, Z5
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
+	VMOVDQU32       Z5, 3264(AX)
+	PREFETCHT1      3072(R11)
+	VSHUFI32X4      $0x88, Z4, Z1, Z5
+	VMOVDQU32       Z5, Z6
+	VPSLLD          $0x04, 960(SP), Z7
+	VPTERNLOGD      $0xe4, Z0, Z7, Z6
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z6, Z6
+	VMOVDQU32       Z6, 2496(AX)
+	VPSRLD          $0x04, Z5, Z5
+	VMOVDQU32       960(SP), Z6
+	VPTERNLOGD      $0xe4, Z0, Z6, Z5
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
+	VMOVDQU32       Z5, 3520(AX)
+	PREFETCHT1      3136(R11)
+	VSHUFI32X4      $0xdd, Z3, Z2, Z2
+	VMOVDQU32       Z2, Z3
+	VPSLLD          $0x02, 704(SP), Z5
+	VPTERNLOGD      $0xe4, Z0, Z5, Z3
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
+	VMOVDQU32       Z3, 2752(AX)
 	PREFETCHT1      3200(R11)
-	VPSRLD          $0x04, Z1, Z1
-	VPSRLD          $0x02, 704(SP), Z2
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z2, Z1
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z1, Z1
-	VMOVDQU32       Z1, 3776(AX)
+	VPSRLD          $0x04, Z2, Z2
+	VPSRLD          $0x02, 704(SP), Z3
+	VPTERNLOGD      $0xe4, Z0, Z3, Z2
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 3776(AX)
 	PREFETCHT1      3264(R11)
-	VSHUFI32X4      $0xdd, Z3, Z0, Z0
-	VMOVDQU32       Z0, Z1
-	VPSLLD          $0x02, 960(SP), Z2
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z2, Z1
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z1, Z1
-	VMOVDQU32       Z1, 3008(AX)
+	VSHUFI32X4      $0xdd, Z4, Z1, Z1
+	VMOVDQU32       Z1, Z2
+	VPSLLD          $0x02, 960(SP), Z3
+	VPTERNLOGD      $0xe4, Z0, Z3, Z2
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
+	VMOVDQU32       Z2, 3008(AX)
 	PREFETCHT1      3328(R11)
-	VPSRLD          $0x04, Z0, Z0
-	VPSRLD          $0x02, 960(SP), Z1
-	VPTERNLOGD.BCST $0xe4, dword0f0f0f0f<>+0(SB), Z1, Z0
-	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z0, Z0
-	VMOVDQU32       Z0, 4032(AX)
+	VPSRLD          $0x04, Z1, Z1
+	VPSRLD          $0x02, 960(SP), Z2
+	VPTERNLOGD      $0xe4, Z0, Z2, Z1
+	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z1, Z1
+	VMOVDQU32       Z1, 4032(AX)
 	ADDQ            $0x000000d2, DX
 	ADDQ            $0x000000d2, DI
 	ADDQ            $0x000000d2, R8
@@ -22801,8 +22779,7 @@ block:
 	VPUNPCKLQDQ     Z4, Z2, Z6
 	VPUNPCKHQDQ     Z4, Z2, Z2
 	VPANDD.BCST     dword0f0f0f0f<>+0(SB), Z5, Z4
-	VMOVDQU32       Z4, Z7
-	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VMULPS          Z0, Z7, Z7
 	VMOVUPS         Z7, (CX)
@@ -22822,8 +22799,7 @@ block:
 	VMOVUPS         Z4, 192(CX)
 	VPSRLD          $0x04, Z5, Z4
 	VPANDD.BCST     dword0f0f0f0f<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, Z5
-	VPANDD.BCST     dword000000ff<>+0(SB), Z5, Z5
+	VPANDD.BCST     dword000000ff<>+0(SB), Z4, Z5
 	VCVTDQ2PS       Z5, Z5
 	VMULPS          Z1, Z5, Z5
 	VMOVUPS         Z5, (DX)
@@ -22842,8 +22818,7 @@ block:
 	VMULPS          Z1, Z4, Z4
 	VMOVUPS         Z4, 192(DX)
 	VPANDD.BCST     dword0f0f0f0f<>+0(SB), Z3, Z4
-	VMOVDQU32       Z4, Z5
-	VPANDD.BCST     dword000000ff<>+0(SB), Z5, Z5
+	VPANDD.BCST     dword000000ff<>+0(SB), Z4, Z5
 	VCVTDQ2PS       Z5, Z5
 	VMULPS          Z0, Z5, Z5
 	VMOVUPS         Z5, 256(CX)
@@ -22863,8 +22838,7 @@ block:
 	VMOVUPS         Z4, 448(CX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD.BCST     dword0f0f0f0f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, Z4
-	VPANDD.BCST     dword000000ff<>+0(SB), Z4, Z4
+	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z4
 	VCVTDQ2PS       Z4, Z4
 	VMULPS          Z1, Z4, Z4
 	VMOVUPS         Z4, 256(DX)
@@ -22883,8 +22857,7 @@ block:
 	VMULPS          Z1, Z3, Z3
 	VMOVUPS         Z3, 448(DX)
 	VPANDD.BCST     dword0f0f0f0f<>+0(SB), Z6, Z3
-	VMOVDQU32       Z3, Z4
-	VPANDD.BCST     dword000000ff<>+0(SB), Z4, Z4
+	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z4
 	VCVTDQ2PS       Z4, Z4
 	VMULPS          Z0, Z4, Z4
 	VMOVUPS         Z4, 512(CX)
@@ -22904,8 +22877,7 @@ block:
 	VMOVUPS         Z3, 704(CX)
 	VPSRLD          $0x04, Z6, Z3
 	VPANDD.BCST     dword0f0f0f0f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, Z4
-	VPANDD.BCST     dword000000ff<>+0(SB), Z4, Z4
+	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z4
 	VCVTDQ2PS       Z4, Z4
 	VMULPS          Z1, Z4, Z4
 	VMOVUPS         Z4, 512(DX)
@@ -22924,8 +22896,7 @@ block:
 	VMULPS          Z1, Z3, Z3
 	VMOVUPS         Z3, 704(DX)
 	VPANDD.BCST     dword0f0f0f0f<>+0(SB), Z2, Z3
-	VMOVDQU32       Z3, Z4
-	VPANDD.BCST     dword000000ff<>+0(SB), Z4, Z4
+	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z4
 	VCVTDQ2PS       Z4, Z4
 	VMULPS          Z0, Z4, Z4
 	VMOVUPS         Z4, 768(CX)
@@ -22945,8 +22916,7 @@ block:
 	VMOVUPS         Z3, 960(CX)
 	VPSRLD          $0x04, Z2, Z0
 	VPANDD.BCST     dword0f0f0f0f<>+0(SB), Z0, Z0
-	VMOVDQU32       Z0, Z2
-	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z0, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z1, Z2, Z2
 	VMOVUPS         Z2, 768(DX)
@@ -34021,8 +33991,7 @@ block:
 	VPMOVDW          Z5, Y5
 	VCVTPH2PS        Y5, Z5
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z15
-	VMOVDQU32        Z15, Z16
-	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z16
 	VCVTDQ2PS        Z16, Z16
 	VMULPS           Z4, Z16, Z16
 	VMOVUPS          Z16, (BX)
@@ -34045,8 +34014,7 @@ block:
 	VPSRLD           $0x02, Z3, Z3
 	VPANDD.BCST      dword30303030<>+0(SB), Z3, Z3
 	VPORD            Z3, Z15, Z15
-	VMOVDQU32        Z15, Z3
-	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z3
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z3
 	VCVTDQ2PS        Z3, Z3
 	VMULPS           Z4, Z3, Z3
 	VMOVUPS          Z3, 256(BX)
@@ -34065,8 +34033,7 @@ block:
 	VMULPS           Z4, Z3, Z3
 	VMOVUPS          Z3, 448(BX)
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z3
-	VMOVDQU32        Z3, Z4
-	VPANDD.BCST      dword000000ff<>+0(SB), Z4, Z4
+	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z4
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z5, Z4, Z4
 	VMOVUPS          Z4, (SI)
@@ -34089,8 +34056,7 @@ block:
 	VPSRLD           $0x02, Z6, Z3
 	VPANDD.BCST      dword30303030<>+0(SB), Z3, Z3
 	VPORD            Z3, Z2, Z2
-	VMOVDQU32        Z2, Z3
-	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z3
+	VPANDD.BCST      dword000000ff<>+0(SB), Z2, Z3
 	VCVTDQ2PS        Z3, Z3
 	VMULPS           Z5, Z3, Z3
 	VMOVUPS          Z3, 256(SI)
@@ -34574,8 +34540,7 @@ TEXT ·pipedQ4K512r8(SB), $8-80
 	VPMOVDW         Z4, Y4
 	VCVTPH2PS       Y4, Z4
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z6
-	VMOVDQU32       Z6, Z7
-	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z7
 	VCVTDQ2PS       Z7, Z7
 	VMULPS          Z3, Z7, Z7
 	VMOVUPS         Z7, 4096(AX)
@@ -34598,8 +34563,7 @@ TEXT ·pipedQ4K512r8(SB), $8-80
 	VPSRLD          $0x02, Z2, Z2
 	VPANDD.BCST     dword30303030<>+0(SB), Z2, Z2
 	VPORD           Z2, Z6, Z6
-	VMOVDQU32       Z6, Z2
-	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z3, Z2, Z2
 	VMOVUPS         Z2, 4352(AX)
@@ -34618,8 +34582,7 @@ TEXT ·pipedQ4K512r8(SB), $8-80
 	VMULPS          Z3, Z2, Z2
 	VMOVUPS         Z2, 4544(AX)
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z2
-	VMOVDQU32       Z2, Z3
-	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z3
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z3
 	VCVTDQ2PS       Z3, Z3
 	VMULPS          Z4, Z3, Z3
 	VMOVUPS         Z3, 4608(AX)
@@ -34642,8 +34605,7 @@ TEXT ·pipedQ4K512r8(SB), $8-80
 	VPSRLD          $0x02, Z5, Z2
 	VPANDD.BCST     dword30303030<>+0(SB), Z2, Z2
 	VPORD           Z2, Z1, Z1
-	VMOVDQU32       Z1, Z2
-	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z1, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z4, Z2, Z2
 	VMOVUPS         Z2, 4864(AX)
@@ -35072,8 +35034,7 @@ step:
 	VPMOVDW           Z4, Y4
 	VCVTPH2PS         Y4, Z4
 	VPANDD.BCST       dword3f3f3f3f<>+0(SB), Z2, Z6
-	VMOVDQU32         Z6, Z7
-	VPANDD.BCST       dword000000ff<>+0(SB), Z7, Z7
+	VPANDD.BCST       dword000000ff<>+0(SB), Z6, Z7
 	VCVTDQ2PS         Z7, Z7
 	VMULPS            Z3, Z7, Z7
 	VMOVUPS           Z7, 4096(AX)
@@ -35096,8 +35057,7 @@ step:
 	VPSRLD            $0x02, Z2, Z2
 	VPANDD.BCST       dword30303030<>+0(SB), Z2, Z2
 	VPORD             Z2, Z6, Z6
-	VMOVDQU32         Z6, Z2
-	VPANDD.BCST       dword000000ff<>+0(SB), Z2, Z2
+	VPANDD.BCST       dword000000ff<>+0(SB), Z6, Z2
 	VCVTDQ2PS         Z2, Z2
 	VMULPS            Z3, Z2, Z2
 	VMOVUPS           Z2, 4352(AX)
@@ -35116,8 +35076,7 @@ step:
 	VMULPS            Z3, Z2, Z2
 	VMOVUPS           Z2, 4544(AX)
 	VPANDD.BCST       dword3f3f3f3f<>+0(SB), Z5, Z2
-	VMOVDQU32         Z2, Z3
-	VPANDD.BCST       dword000000ff<>+0(SB), Z3, Z3
+	VPANDD.BCST       dword000000ff<>+0(SB), Z2, Z3
 	VCVTDQ2PS         Z3, Z3
 	VMULPS            Z4, Z3, Z3
 	VMOVUPS           Z3, 4608(AX)
@@ -35140,8 +35099,7 @@ step:
 	VPSRLD            $0x02, Z5, Z2
 	VPANDD.BCST       dword30303030<>+0(SB), Z2, Z2
 	VPORD             Z2, Z1, Z1
-	VMOVDQU32         Z1, Z2
-	VPANDD.BCST       dword000000ff<>+0(SB), Z2, Z2
+	VPANDD.BCST       dword000000ff<>+0(SB), Z1, Z2
 	VCVTDQ2PS         Z2, Z2
 	VMULPS            Z4, Z2, Z2
 	VMOVUPS           Z2, 4864(AX)
@@ -36586,8 +36544,7 @@ block:
 	VPMOVDW          Z5, Y5
 	VCVTPH2PS        Y5, Z5
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z15
-	VMOVDQU32        Z15, Z16
-	VPANDD.BCST      dword000000ff<>+0(SB), Z16, Z16
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z16
 	VCVTDQ2PS        Z16, Z16
 	VMULPS           Z4, Z16, Z16
 	VMOVUPS          Z16, (BX)
@@ -36610,8 +36567,7 @@ block:
 	VPSRLD           $0x02, Z3, Z3
 	VPANDD.BCST      dword30303030<>+0(SB), Z3, Z3
 	VPORD            Z3, Z15, Z15
-	VMOVDQU32        Z15, Z3
-	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z3
+	VPANDD.BCST      dword000000ff<>+0(SB), Z15, Z3
 	VCVTDQ2PS        Z3, Z3
 	VMULPS           Z4, Z3, Z3
 	VMOVUPS          Z3, 256(BX)
@@ -36630,8 +36586,7 @@ block:
 	VMULPS           Z4, Z3, Z3
 	VMOVUPS          Z3, 448(BX)
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z3
-	VMOVDQU32        Z3, Z4
-	VPANDD.BCST      dword000000ff<>+0(SB), Z4, Z4
+	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z4
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z5, Z4, Z4
 	VMOVUPS          Z4, (SI)
@@ -36654,8 +36609,7 @@ block:
 	VPSRLD           $0x02, Z6, Z3
 	VPANDD.BCST      dword30303030<>+0(SB), Z3, Z3
 	VPORD            Z3, Z2, Z2
-	VMOVDQU32        Z2, Z3
-	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z3
+	VPANDD.BCST      dword000000ff<>+0(SB), Z2, Z3
 	VCVTDQ2PS        Z3, Z3
 	VMULPS           Z5, Z3, Z3
 	VMOVUPS          Z3, 256(SI)
@@ -37395,8 +37349,7 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VPMOVDW         Z4, Y4
 	VCVTPH2PS       Y4, Z4
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z6
-	VMOVDQU32       Z6, Z7
-	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z7
 	VCVTDQ2PS       Z7, Z7
 	VMULPS          Z3, Z7, Z7
 	VMOVUPS         Z7, 4096(AX)
@@ -37419,8 +37372,7 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VPSRLD          $0x02, Z2, Z2
 	VPANDD.BCST     dword30303030<>+0(SB), Z2, Z2
 	VPORD           Z2, Z6, Z6
-	VMOVDQU32       Z6, Z2
-	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z3, Z2, Z2
 	VMOVUPS         Z2, 4352(AX)
@@ -37439,8 +37391,7 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VMULPS          Z3, Z2, Z2
 	VMOVUPS         Z2, 4544(AX)
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z2
-	VMOVDQU32       Z2, Z3
-	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z3
+	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z3
 	VCVTDQ2PS       Z3, Z3
 	VMULPS          Z4, Z3, Z3
 	VMOVUPS         Z3, 4608(AX)
@@ -37463,8 +37414,7 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VPSRLD          $0x02, Z5, Z2
 	VPANDD.BCST     dword30303030<>+0(SB), Z2, Z2
 	VPORD           Z2, Z1, Z1
-	VMOVDQU32       Z1, Z2
-	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
+	VPANDD.BCST     dword000000ff<>+0(SB), Z1, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z4, Z2, Z2
 	VMOVUPS         Z2, 4864(AX)
@@ -38149,8 +38099,7 @@ step:
 	VPMOVDW           Z4, Y4
 	VCVTPH2PS         Y4, Z4
 	VPANDD.BCST       dword3f3f3f3f<>+0(SB), Z2, Z6
-	VMOVDQU32         Z6, Z7
-	VPANDD.BCST       dword000000ff<>+0(SB), Z7, Z7
+	VPANDD.BCST       dword000000ff<>+0(SB), Z6, Z7
 	VCVTDQ2PS         Z7, Z7
 	VMULPS            Z3, Z7, Z7
 	VMOVUPS           Z7, 4096(AX)
@@ -38173,8 +38122,7 @@ step:
 	VPSRLD            $0x02, Z2, Z2
 	VPANDD.BCST       dword30303030<>+0(SB), Z2, Z2
 	VPORD             Z2, Z6, Z6
-	VMOVDQU32         Z6, Z2
-	VPANDD.BCST       dword000000ff<>+0(SB), Z2, Z2
+	VPANDD.BCST       dword000000ff<>+0(SB), Z6, Z2
 	VCVTDQ2PS         Z2, Z2
 	VMULPS            Z3, Z2, Z2
 	VMOVUPS           Z2, 4352(AX)
@@ -38193,8 +38141,7 @@ step:
 	VMULPS            Z3, Z2, Z2
 	VMOVUPS           Z2, 4544(AX)
 	VPANDD.BCST       dword3f3f3f3f<>+0(SB), Z5, Z2
-	VMOVDQU32         Z2, Z3
-	VPANDD.BCST       dword000000ff<>+0(SB), Z3, Z3
+	VPANDD.BCST       dword000000ff<>+0(SB), Z2, Z3
 	VCVTDQ2PS         Z3, Z3
 	VMULPS            Z4, Z3, Z3
 	VMOVUPS           Z3, 4608(AX)
@@ -38217,8 +38164,7 @@ step:
 	VPSRLD            $0x02, Z5, Z2
 	VPANDD.BCST       dword30303030<>+0(SB), Z2, Z2
 	VPORD             Z2, Z1, Z1
-	VMOVDQU32         Z1, Z2
-	VPANDD.BCST       dword000000ff<>+0(SB), Z2, Z2
+	VPANDD.BCST       dword000000ff<>+0(SB), Z1, Z2
 	VCVTDQ2PS         Z2, Z2
 	VMULPS            Z4, Z2, Z2
 	VMOVUPS           Z2, 4864(AX)
@@ -39870,827 +39816,829 @@ step:
 // func fusedQ6K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512F, AVX512VL, AVX512VNNI, MMX+
 TEXT ·fusedQ6K512(SB), $1024-88
-	MOVQ    x+56(FP), AX
-	MOVQ    dx+64(FP), CX
-	MOVQ    biases+80(FP), DX
-	MOVQ    acc+0(FP), BX
-	VMOVUPS (BX), Z0
-	MOVQ    scales+8(FP), BX
-	MOVQ    src+24(FP), SI
-	MOVQ    stride+32(FP), DI
-	LEAQ    (DI)(DI*2), R8
-	LEAQ    (SI)(DI*4), R9
-	LEAQ    (R9)(DI*4), R10
-	LEAQ    (R10)(DI*4), R11
-	MOVQ    blocks+40(FP), R12
-	MOVQ    ahead+48(FP), R13
+	MOVQ         x+56(FP), AX
+	MOVQ         dx+64(FP), CX
+	MOVQ         biases+80(FP), DX
+	MOVQ         acc+0(FP), BX
+	VMOVUPS      (BX), Z0
+	MOVQ         scales+8(FP), BX
+	MOVQ         src+24(FP), SI
+	MOVQ         stride+32(FP), DI
+	LEAQ         (DI)(DI*2), R8
+	LEAQ         (SI)(DI*4), R9
+	LEAQ         (R9)(DI*4), R10
+	LEAQ         (R10)(DI*4), R11
+	MOVQ         blocks+40(FP), R12
+	MOVQ         ahead+48(FP), R13
+	MOVL         $0x0f0f0f0f, R14
+	VPBROADCASTD R14, Z1
 
 block:
-	VPXORD           Z1, Z1, Z1
-	VPINSRW          $0x00, 208(SI), X1, X1
-	VPINSRW          $0x01, 208(SI)(DI*1), X1, X1
-	VPINSRW          $0x02, 208(SI)(DI*2), X1, X1
-	VPINSRW          $0x03, 208(SI)(R8*1), X1, X1
-	VPINSRW          $0x04, 208(R9), X1, X1
-	VPINSRW          $0x05, 208(R9)(DI*1), X1, X1
-	VPINSRW          $0x06, 208(R9)(DI*2), X1, X1
-	VPINSRW          $0x07, 208(R9)(R8*1), X1, X1
 	VPXORD           Z2, Z2, Z2
-	VPINSRW          $0x00, 208(R10), X2, X2
-	VPINSRW          $0x01, 208(R10)(DI*1), X2, X2
-	VPINSRW          $0x02, 208(R10)(DI*2), X2, X2
-	VPINSRW          $0x03, 208(R10)(R8*1), X2, X2
-	VPINSRW          $0x04, 208(R11), X2, X2
-	VPINSRW          $0x05, 208(R11)(DI*1), X2, X2
-	VPINSRW          $0x06, 208(R11)(DI*2), X2, X2
-	VPINSRW          $0x07, 208(R11)(R8*1), X2, X2
-	VINSERTI32X4     $0x01, X2, Y1, Y1
-	VCVTPH2PS        Y1, Z1
-	VBROADCASTI32X4  192(SI), Z2
-	VINSERTI32X4     $0x01, 192(R9), Z2, Z2
-	VINSERTI32X4     $0x02, 192(R10), Z2, Z2
-	VINSERTI32X4     $0x03, 192(R11), Z2, Z2
-	VBROADCASTI32X4  192(SI)(DI*1), Z3
-	VINSERTI32X4     $0x01, 192(R9)(DI*1), Z3, Z3
-	VINSERTI32X4     $0x02, 192(R10)(DI*1), Z3, Z3
-	VINSERTI32X4     $0x03, 192(R11)(DI*1), Z3, Z3
-	VBROADCASTI32X4  192(SI)(DI*2), Z4
-	VINSERTI32X4     $0x01, 192(R9)(DI*2), Z4, Z4
-	VINSERTI32X4     $0x02, 192(R10)(DI*2), Z4, Z4
-	VINSERTI32X4     $0x03, 192(R11)(DI*2), Z4, Z4
-	VBROADCASTI32X4  192(SI)(R8*1), Z5
-	VINSERTI32X4     $0x01, 192(R9)(R8*1), Z5, Z5
-	VINSERTI32X4     $0x02, 192(R10)(R8*1), Z5, Z5
-	VINSERTI32X4     $0x03, 192(R11)(R8*1), Z5, Z5
-	VPUNPCKLDQ       Z3, Z2, Z6
-	VPUNPCKHDQ       Z3, Z2, Z2
-	VPUNPCKLDQ       Z5, Z4, Z3
-	VPUNPCKHDQ       Z5, Z4, Z4
-	VPUNPCKLQDQ      Z3, Z6, Z5
-	VPUNPCKHQDQ      Z3, Z6, Z3
-	VPUNPCKLQDQ      Z4, Z2, Z6
-	VPUNPCKHQDQ      Z4, Z2, Z2
-	VPSLLD           $0x18, Z5, Z4
+	VPINSRW          $0x00, 208(SI), X2, X2
+	VPINSRW          $0x01, 208(SI)(DI*1), X2, X2
+	VPINSRW          $0x02, 208(SI)(DI*2), X2, X2
+	VPINSRW          $0x03, 208(SI)(R8*1), X2, X2
+	VPINSRW          $0x04, 208(R9), X2, X2
+	VPINSRW          $0x05, 208(R9)(DI*1), X2, X2
+	VPINSRW          $0x06, 208(R9)(DI*2), X2, X2
+	VPINSRW          $0x07, 208(R9)(R8*1), X2, X2
+	VPXORD           Z3, Z3, Z3
+	VPINSRW          $0x00, 208(R10), X3, X3
+	VPINSRW          $0x01, 208(R10)(DI*1), X3, X3
+	VPINSRW          $0x02, 208(R10)(DI*2), X3, X3
+	VPINSRW          $0x03, 208(R10)(R8*1), X3, X3
+	VPINSRW          $0x04, 208(R11), X3, X3
+	VPINSRW          $0x05, 208(R11)(DI*1), X3, X3
+	VPINSRW          $0x06, 208(R11)(DI*2), X3, X3
+	VPINSRW          $0x07, 208(R11)(R8*1), X3, X3
+	VINSERTI32X4     $0x01, X3, Y2, Y2
+	VCVTPH2PS        Y2, Z2
+	VBROADCASTI32X4  192(SI), Z3
+	VINSERTI32X4     $0x01, 192(R9), Z3, Z3
+	VINSERTI32X4     $0x02, 192(R10), Z3, Z3
+	VINSERTI32X4     $0x03, 192(R11), Z3, Z3
+	VBROADCASTI32X4  192(SI)(DI*1), Z4
+	VINSERTI32X4     $0x01, 192(R9)(DI*1), Z4, Z4
+	VINSERTI32X4     $0x02, 192(R10)(DI*1), Z4, Z4
+	VINSERTI32X4     $0x03, 192(R11)(DI*1), Z4, Z4
+	VBROADCASTI32X4  192(SI)(DI*2), Z5
+	VINSERTI32X4     $0x01, 192(R9)(DI*2), Z5, Z5
+	VINSERTI32X4     $0x02, 192(R10)(DI*2), Z5, Z5
+	VINSERTI32X4     $0x03, 192(R11)(DI*2), Z5, Z5
+	VBROADCASTI32X4  192(SI)(R8*1), Z6
+	VINSERTI32X4     $0x01, 192(R9)(R8*1), Z6, Z6
+	VINSERTI32X4     $0x02, 192(R10)(R8*1), Z6, Z6
+	VINSERTI32X4     $0x03, 192(R11)(R8*1), Z6, Z6
+	VPUNPCKLDQ       Z4, Z3, Z7
+	VPUNPCKHDQ       Z4, Z3, Z3
+	VPUNPCKLDQ       Z6, Z5, Z4
+	VPUNPCKHDQ       Z6, Z5, Z5
+	VPUNPCKLQDQ      Z4, Z7, Z6
+	VPUNPCKHQDQ      Z4, Z7, Z4
+	VPUNPCKLQDQ      Z5, Z3, Z7
+	VPUNPCKHQDQ      Z5, Z3, Z3
+	VPSLLD           $0x18, Z6, Z5
+	VPSRAD           $0x18, Z5, Z5
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           Z2, Z5, Z5
+	VMOVUPS          Z5, (BX)
+	VPSLLD           $0x10, Z6, Z5
+	VPSRAD           $0x18, Z5, Z5
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           Z2, Z5, Z5
+	VMOVUPS          Z5, 64(BX)
+	VPSLLD           $0x08, Z6, Z5
+	VPSRAD           $0x18, Z5, Z5
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           Z2, Z5, Z5
+	VMOVUPS          Z5, 128(BX)
+	VPSRAD           $0x18, Z6, Z5
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           Z2, Z5, Z5
+	VMOVUPS          Z5, 192(BX)
+	VPSLLD           $0x18, Z4, Z5
+	VPSRAD           $0x18, Z5, Z5
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           Z2, Z5, Z5
+	VMOVUPS          Z5, 256(BX)
+	VPSLLD           $0x10, Z4, Z5
+	VPSRAD           $0x18, Z5, Z5
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           Z2, Z5, Z5
+	VMOVUPS          Z5, 320(BX)
+	VPSLLD           $0x08, Z4, Z5
+	VPSRAD           $0x18, Z5, Z5
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           Z2, Z5, Z5
+	VMOVUPS          Z5, 384(BX)
 	VPSRAD           $0x18, Z4, Z4
 	VCVTDQ2PS        Z4, Z4
-	VMULPS           Z1, Z4, Z4
-	VMOVUPS          Z4, (BX)
-	VPSLLD           $0x10, Z5, Z4
+	VMULPS           Z2, Z4, Z4
+	VMOVUPS          Z4, 448(BX)
+	VPSLLD           $0x18, Z7, Z4
 	VPSRAD           $0x18, Z4, Z4
 	VCVTDQ2PS        Z4, Z4
-	VMULPS           Z1, Z4, Z4
-	VMOVUPS          Z4, 64(BX)
-	VPSLLD           $0x08, Z5, Z4
+	VMULPS           Z2, Z4, Z4
+	VMOVUPS          Z4, 512(BX)
+	VPSLLD           $0x10, Z7, Z4
 	VPSRAD           $0x18, Z4, Z4
 	VCVTDQ2PS        Z4, Z4
-	VMULPS           Z1, Z4, Z4
-	VMOVUPS          Z4, 128(BX)
-	VPSRAD           $0x18, Z5, Z4
+	VMULPS           Z2, Z4, Z4
+	VMOVUPS          Z4, 576(BX)
+	VPSLLD           $0x08, Z7, Z4
+	VPSRAD           $0x18, Z4, Z4
 	VCVTDQ2PS        Z4, Z4
-	VMULPS           Z1, Z4, Z4
-	VMOVUPS          Z4, 192(BX)
+	VMULPS           Z2, Z4, Z4
+	VMOVUPS          Z4, 640(BX)
+	VPSRAD           $0x18, Z7, Z4
+	VCVTDQ2PS        Z4, Z4
+	VMULPS           Z2, Z4, Z4
+	VMOVUPS          Z4, 704(BX)
 	VPSLLD           $0x18, Z3, Z4
 	VPSRAD           $0x18, Z4, Z4
 	VCVTDQ2PS        Z4, Z4
-	VMULPS           Z1, Z4, Z4
-	VMOVUPS          Z4, 256(BX)
+	VMULPS           Z2, Z4, Z4
+	VMOVUPS          Z4, 768(BX)
 	VPSLLD           $0x10, Z3, Z4
 	VPSRAD           $0x18, Z4, Z4
 	VCVTDQ2PS        Z4, Z4
-	VMULPS           Z1, Z4, Z4
-	VMOVUPS          Z4, 320(BX)
+	VMULPS           Z2, Z4, Z4
+	VMOVUPS          Z4, 832(BX)
 	VPSLLD           $0x08, Z3, Z4
 	VPSRAD           $0x18, Z4, Z4
 	VCVTDQ2PS        Z4, Z4
-	VMULPS           Z1, Z4, Z4
-	VMOVUPS          Z4, 384(BX)
+	VMULPS           Z2, Z4, Z4
+	VMOVUPS          Z4, 896(BX)
 	VPSRAD           $0x18, Z3, Z3
 	VCVTDQ2PS        Z3, Z3
-	VMULPS           Z1, Z3, Z3
-	VMOVUPS          Z3, 448(BX)
-	VPSLLD           $0x18, Z6, Z3
-	VPSRAD           $0x18, Z3, Z3
-	VCVTDQ2PS        Z3, Z3
-	VMULPS           Z1, Z3, Z3
-	VMOVUPS          Z3, 512(BX)
-	VPSLLD           $0x10, Z6, Z3
-	VPSRAD           $0x18, Z3, Z3
-	VCVTDQ2PS        Z3, Z3
-	VMULPS           Z1, Z3, Z3
-	VMOVUPS          Z3, 576(BX)
-	VPSLLD           $0x08, Z6, Z3
-	VPSRAD           $0x18, Z3, Z3
-	VCVTDQ2PS        Z3, Z3
-	VMULPS           Z1, Z3, Z3
-	VMOVUPS          Z3, 640(BX)
-	VPSRAD           $0x18, Z6, Z3
-	VCVTDQ2PS        Z3, Z3
-	VMULPS           Z1, Z3, Z3
-	VMOVUPS          Z3, 704(BX)
-	VPSLLD           $0x18, Z2, Z3
-	VPSRAD           $0x18, Z3, Z3
-	VCVTDQ2PS        Z3, Z3
-	VMULPS           Z1, Z3, Z3
-	VMOVUPS          Z3, 768(BX)
-	VPSLLD           $0x10, Z2, Z3
-	VPSRAD           $0x18, Z3, Z3
-	VCVTDQ2PS        Z3, Z3
-	VMULPS           Z1, Z3, Z3
-	VMOVUPS          Z3, 832(BX)
-	VPSLLD           $0x08, Z2, Z3
-	VPSRAD           $0x18, Z3, Z3
-	VCVTDQ2PS        Z3, Z3
-	VMULPS           Z1, Z3, Z3
-	VMOVUPS          Z3, 896(BX)
-	VPSRAD           $0x18, Z2, Z2
-	VCVTDQ2PS        Z2, Z2
-	VMULPS           Z1, Z2, Z2
-	VMOVUPS          Z2, 960(BX)
-	VMOVDQU32        128(SI), Z1
-	VMOVDQU32        128(SI)(DI*1), Z2
-	VMOVDQU32        128(SI)(DI*2), Z3
-	VMOVDQU32        128(SI)(R8*1), Z4
-	VMOVDQU32        128(R9), Z5
-	VMOVDQU32        128(R9)(DI*1), Z6
-	VMOVDQU32        128(R9)(DI*2), Z7
-	VMOVDQU32        128(R9)(R8*1), Z8
-	VMOVDQU32        128(R10), Z9
-	VMOVDQU32        128(R10)(DI*1), Z10
-	VMOVDQU32        128(R10)(DI*2), Z11
-	VMOVDQU32        128(R10)(R8*1), Z12
-	VMOVDQU32        128(R11), Z13
-	VMOVDQU32        128(R11)(DI*1), Z14
-	VMOVDQU32        128(R11)(DI*2), Z15
-	VMOVDQU32        128(R11)(R8*1), Z16
-	VPUNPCKLDQ       Z2, Z1, Z17
-	VPUNPCKHDQ       Z2, Z1, Z1
-	VPUNPCKLDQ       Z4, Z3, Z2
-	VPUNPCKHDQ       Z4, Z3, Z3
-	VPUNPCKLDQ       Z6, Z5, Z4
-	VPUNPCKHDQ       Z6, Z5, Z5
-	VPUNPCKLDQ       Z8, Z7, Z6
-	VPUNPCKHDQ       Z8, Z7, Z7
-	VPUNPCKLDQ       Z10, Z9, Z8
-	VPUNPCKHDQ       Z10, Z9, Z9
-	VPUNPCKLDQ       Z12, Z11, Z10
-	VPUNPCKHDQ       Z12, Z11, Z11
-	VPUNPCKLDQ       Z14, Z13, Z12
-	VPUNPCKHDQ       Z14, Z13, Z13
-	VPUNPCKLDQ       Z16, Z15, Z14
-	VPUNPCKHDQ       Z16, Z15, Z15
-	VPUNPCKLQDQ      Z2, Z17, Z16
-	VPUNPCKHQDQ      Z2, Z17, Z2
-	VPUNPCKLQDQ      Z3, Z1, Z17
-	VPUNPCKHQDQ      Z3, Z1, Z1
-	VPUNPCKLQDQ      Z6, Z4, Z3
-	VPUNPCKHQDQ      Z6, Z4, Z4
-	VPUNPCKLQDQ      Z7, Z5, Z6
+	VMULPS           Z2, Z3, Z3
+	VMOVUPS          Z3, 960(BX)
+	VMOVDQU32        128(SI), Z2
+	VMOVDQU32        128(SI)(DI*1), Z3
+	VMOVDQU32        128(SI)(DI*2), Z4
+	VMOVDQU32        128(SI)(R8*1), Z5
+	VMOVDQU32        128(R9), Z6
+	VMOVDQU32        128(R9)(DI*1), Z7
+	VMOVDQU32        128(R9)(DI*2), Z8
+	VMOVDQU32        128(R9)(R8*1), Z9
+	VMOVDQU32        128(R10), Z10
+	VMOVDQU32        128(R10)(DI*1), Z11
+	VMOVDQU32        128(R10)(DI*2), Z12
+	VMOVDQU32        128(R10)(R8*1), Z13
+	VMOVDQU32        128(R11), Z14
+	VMOVDQU32        128(R11)(DI*1), Z15
+	VMOVDQU32        128(R11)(DI*2), Z16
+	VMOVDQU32        128(R11)(R8*1), Z17
+	VPUNPCKLDQ       Z3, Z2, Z18
+	VPUNPCKHDQ       Z3, Z2, Z2
+	VPUNPCKLDQ       Z5, Z4, Z3
+	VPUNPCKHDQ       Z5, Z4, Z4
+	VPUNPCKLDQ       Z7, Z6, Z5
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLDQ       Z9, Z8, Z7
+	VPUNPCKHDQ       Z9, Z8, Z8
+	VPUNPCKLDQ       Z11, Z10, Z9
+	VPUNPCKHDQ       Z11, Z10, Z10
+	VPUNPCKLDQ       Z13, Z12, Z11
+	VPUNPCKHDQ       Z13, Z12, Z12
+	VPUNPCKLDQ       Z15, Z14, Z13
+	VPUNPCKHDQ       Z15, Z14, Z14
+	VPUNPCKLDQ       Z17, Z16, Z15
+	VPUNPCKHDQ       Z17, Z16, Z16
+	VPUNPCKLQDQ      Z3, Z18, Z17
+	VPUNPCKHQDQ      Z3, Z18, Z3
+	VPUNPCKLQDQ      Z4, Z2, Z18
+	VPUNPCKHQDQ      Z4, Z2, Z2
+	VPUNPCKLQDQ      Z7, Z5, Z4
 	VPUNPCKHQDQ      Z7, Z5, Z5
-	VPUNPCKLQDQ      Z10, Z8, Z7
-	VPUNPCKHQDQ      Z10, Z8, Z8
-	VPUNPCKLQDQ      Z11, Z9, Z10
+	VPUNPCKLQDQ      Z8, Z6, Z7
+	VPUNPCKHQDQ      Z8, Z6, Z6
+	VPUNPCKLQDQ      Z11, Z9, Z8
 	VPUNPCKHQDQ      Z11, Z9, Z9
-	VPUNPCKLQDQ      Z14, Z12, Z11
-	VPUNPCKHQDQ      Z14, Z12, Z12
-	VPUNPCKLQDQ      Z15, Z13, Z14
+	VPUNPCKLQDQ      Z12, Z10, Z11
+	VPUNPCKHQDQ      Z12, Z10, Z10
+	VPUNPCKLQDQ      Z15, Z13, Z12
 	VPUNPCKHQDQ      Z15, Z13, Z13
-	VSHUFI32X4       $0x88, Z3, Z16, Z15
-	VSHUFI32X4       $0xdd, Z3, Z16, Z3
-	VSHUFI32X4       $0x88, Z11, Z7, Z16
-	VSHUFI32X4       $0xdd, Z11, Z7, Z7
-	VSHUFI32X4       $0x88, Z16, Z15, Z11
-	VMOVDQU32        Z11, (SP)
-	VSHUFI32X4       $0x88, Z7, Z3, Z11
-	VMOVDQU32        Z11, 256(SP)
-	VSHUFI32X4       $0xdd, Z16, Z15, Z11
-	VMOVDQU32        Z11, 512(SP)
-	VSHUFI32X4       $0xdd, Z7, Z3, Z3
-	VMOVDQU32        Z3, 768(SP)
-	VSHUFI32X4       $0x88, Z4, Z2, Z3
-	VSHUFI32X4       $0xdd, Z4, Z2, Z2
-	VSHUFI32X4       $0x88, Z12, Z8, Z4
-	VSHUFI32X4       $0xdd, Z12, Z8, Z7
-	VSHUFI32X4       $0x88, Z4, Z3, Z8
-	VMOVDQU32        Z8, 64(SP)
-	VSHUFI32X4       $0x88, Z7, Z2, Z8
-	VMOVDQU32        Z8, 320(SP)
-	VSHUFI32X4       $0xdd, Z4, Z3, Z3
-	VMOVDQU32        Z3, 576(SP)
-	VSHUFI32X4       $0xdd, Z7, Z2, Z2
-	VMOVDQU32        Z2, 832(SP)
-	VSHUFI32X4       $0x88, Z6, Z17, Z2
-	VSHUFI32X4       $0xdd, Z6, Z17, Z3
+	VPUNPCKLQDQ      Z16, Z14, Z15
+	VPUNPCKHQDQ      Z16, Z14, Z14
+	VSHUFI32X4       $0x88, Z4, Z17, Z16
+	VSHUFI32X4       $0xdd, Z4, Z17, Z4
+	VSHUFI32X4       $0x88, Z12, Z8, Z17
+	VSHUFI32X4       $0xdd, Z12, Z8, Z8
+	VSHUFI32X4       $0x88, Z17, Z16, Z12
+	VMOVDQU32        Z12, (SP)
+	VSHUFI32X4       $0x88, Z8, Z4, Z12
+	VMOVDQU32        Z12, 256(SP)
+	VSHUFI32X4       $0xdd, Z17, Z16, Z12
+	VMOVDQU32        Z12, 512(SP)
+	VSHUFI32X4       $0xdd, Z8, Z4, Z4
+	VMOVDQU32        Z4, 768(SP)
+	VSHUFI32X4       $0x88, Z5, Z3, Z4
+	VSHUFI32X4       $0xdd, Z5, Z3, Z3
+	VSHUFI32X4       $0x88, Z13, Z9, Z5
+	VSHUFI32X4       $0xdd, Z13, Z9, Z8
+	VSHUFI32X4       $0x88, Z5, Z4, Z9
+	VMOVDQU32        Z9, 64(SP)
+	VSHUFI32X4       $0x88, Z8, Z3, Z9
+	VMOVDQU32        Z9, 320(SP)
+	VSHUFI32X4       $0xdd, Z5, Z4, Z4
+	VMOVDQU32        Z4, 576(SP)
+	VSHUFI32X4       $0xdd, Z8, Z3, Z3
+	VMOVDQU32        Z3, 832(SP)
+	VSHUFI32X4       $0x88, Z7, Z18, Z3
+	VSHUFI32X4       $0xdd, Z7, Z18, Z4
+	VSHUFI32X4       $0x88, Z15, Z11, Z5
+	VSHUFI32X4       $0xdd, Z15, Z11, Z7
+	VSHUFI32X4       $0x88, Z5, Z3, Z8
+	VMOVDQU32        Z8, 128(SP)
+	VSHUFI32X4       $0x88, Z7, Z4, Z8
+	VMOVDQU32        Z8, 384(SP)
+	VSHUFI32X4       $0xdd, Z5, Z3, Z3
+	VMOVDQU32        Z3, 640(SP)
+	VSHUFI32X4       $0xdd, Z7, Z4, Z3
+	VMOVDQU32        Z3, 896(SP)
+	VSHUFI32X4       $0x88, Z6, Z2, Z3
+	VSHUFI32X4       $0xdd, Z6, Z2, Z2
 	VSHUFI32X4       $0x88, Z14, Z10, Z4
-	VSHUFI32X4       $0xdd, Z14, Z10, Z6
-	VSHUFI32X4       $0x88, Z4, Z2, Z7
-	VMOVDQU32        Z7, 128(SP)
-	VSHUFI32X4       $0x88, Z6, Z3, Z7
-	VMOVDQU32        Z7, 384(SP)
-	VSHUFI32X4       $0xdd, Z4, Z2, Z2
-	VMOVDQU32        Z2, 640(SP)
-	VSHUFI32X4       $0xdd, Z6, Z3, Z2
-	VMOVDQU32        Z2, 896(SP)
-	VSHUFI32X4       $0x88, Z5, Z1, Z2
-	VSHUFI32X4       $0xdd, Z5, Z1, Z1
-	VSHUFI32X4       $0x88, Z13, Z9, Z3
-	VSHUFI32X4       $0xdd, Z13, Z9, Z4
-	VSHUFI32X4       $0x88, Z3, Z2, Z5
-	VMOVDQU32        Z5, 192(SP)
-	VSHUFI32X4       $0x88, Z4, Z1, Z5
-	VMOVDQU32        Z5, 448(SP)
-	VSHUFI32X4       $0xdd, Z3, Z2, Z2
-	VMOVDQU32        Z2, 704(SP)
-	VSHUFI32X4       $0xdd, Z4, Z1, Z1
-	VMOVDQU32        Z1, 960(SP)
-	VMOVDQU32        (SI), Z1
-	VMOVDQU32        (SI)(DI*1), Z2
-	VMOVDQU32        (SI)(DI*2), Z3
-	VMOVDQU32        (SI)(R8*1), Z4
-	VMOVDQU32        (R9), Z5
-	VMOVDQU32        (R9)(DI*1), Z6
-	VMOVDQU32        (R9)(DI*2), Z7
-	VMOVDQU32        (R9)(R8*1), Z8
-	VMOVDQU32        (R10), Z9
-	VMOVDQU32        (R10)(DI*1), Z10
-	VMOVDQU32        (R10)(DI*2), Z11
-	VMOVDQU32        (R10)(R8*1), Z12
-	VMOVDQU32        (R11), Z13
-	VMOVDQU32        (R11)(DI*1), Z14
-	VMOVDQU32        (R11)(DI*2), Z15
-	VMOVDQU32        (R11)(R8*1), Z16
-	VPUNPCKLDQ       Z2, Z1, Z17
-	VPUNPCKHDQ       Z2, Z1, Z1
-	VPUNPCKLDQ       Z4, Z3, Z2
-	VPUNPCKHDQ       Z4, Z3, Z3
-	VPUNPCKLDQ       Z6, Z5, Z4
-	VPUNPCKHDQ       Z6, Z5, Z5
-	VPUNPCKLDQ       Z8, Z7, Z6
-	VPUNPCKHDQ       Z8, Z7, Z7
-	VPUNPCKLDQ       Z10, Z9, Z8
-	VPUNPCKHDQ       Z10, Z9, Z9
-	VPUNPCKLDQ       Z12, Z11, Z10
-	VPUNPCKHDQ       Z12, Z11, Z11
-	VPUNPCKLDQ       Z14, Z13, Z12
-	VPUNPCKHDQ       Z14, Z13, Z13
-	VPUNPCKLDQ       Z16, Z15, Z14
-	VPUNPCKHDQ       Z16, Z15, Z15
-	VPUNPCKLQDQ      Z2, Z17, Z16
-	VPUNPCKHQDQ      Z2, Z17, Z2
-	VPUNPCKLQDQ      Z3, Z1, Z17
-	VPUNPCKHQDQ      Z3, Z1, Z1
-	VPUNPCKLQDQ      Z6, Z4, Z3
-	VPUNPCKHQDQ      Z6, Z4, Z4
-	VPUNPCKLQDQ      Z7, Z5, Z6
+	VSHUFI32X4       $0xdd, Z14, Z10, Z5
+	VSHUFI32X4       $0x88, Z4, Z3, Z6
+	VMOVDQU32        Z6, 192(SP)
+	VSHUFI32X4       $0x88, Z5, Z2, Z6
+	VMOVDQU32        Z6, 448(SP)
+	VSHUFI32X4       $0xdd, Z4, Z3, Z3
+	VMOVDQU32        Z3, 704(SP)
+	VSHUFI32X4       $0xdd, Z5, Z2, Z2
+	VMOVDQU32        Z2, 960(SP)
+	VMOVDQU32        (SI), Z2
+	VMOVDQU32        (SI)(DI*1), Z3
+	VMOVDQU32        (SI)(DI*2), Z4
+	VMOVDQU32        (SI)(R8*1), Z5
+	VMOVDQU32        (R9), Z6
+	VMOVDQU32        (R9)(DI*1), Z7
+	VMOVDQU32        (R9)(DI*2), Z8
+	VMOVDQU32        (R9)(R8*1), Z9
+	VMOVDQU32        (R10), Z10
+	VMOVDQU32        (R10)(DI*1), Z11
+	VMOVDQU32        (R10)(DI*2), Z12
+	VMOVDQU32        (R10)(R8*1), Z13
+	VMOVDQU32        (R11), Z14
+	VMOVDQU32        (R11)(DI*1), Z15
+	VMOVDQU32        (R11)(DI*2), Z16
+	VMOVDQU32        (R11)(R8*1), Z17
+	VPUNPCKLDQ       Z3, Z2, Z18
+	VPUNPCKHDQ       Z3, Z2, Z2
+	VPUNPCKLDQ       Z5, Z4, Z3
+	VPUNPCKHDQ       Z5, Z4, Z4
+	VPUNPCKLDQ       Z7, Z6, Z5
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLDQ       Z9, Z8, Z7
+	VPUNPCKHDQ       Z9, Z8, Z8
+	VPUNPCKLDQ       Z11, Z10, Z9
+	VPUNPCKHDQ       Z11, Z10, Z10
+	VPUNPCKLDQ       Z13, Z12, Z11
+	VPUNPCKHDQ       Z13, Z12, Z12
+	VPUNPCKLDQ       Z15, Z14, Z13
+	VPUNPCKHDQ       Z15, Z14, Z14
+	VPUNPCKLDQ       Z17, Z16, Z15
+	VPUNPCKHDQ       Z17, Z16, Z16
+	VPUNPCKLQDQ      Z3, Z18, Z17
+	VPUNPCKHQDQ      Z3, Z18, Z3
+	VPUNPCKLQDQ      Z4, Z2, Z18
+	VPUNPCKHQDQ      Z4, Z2, Z2
+	VPUNPCKLQDQ      Z7, Z5, Z4
 	VPUNPCKHQDQ      Z7, Z5, Z5
-	VPUNPCKLQDQ      Z10, Z8, Z7
-	VPUNPCKHQDQ      Z10, Z8, Z8
-	VPUNPCKLQDQ      Z11, Z9, Z10
+	VPUNPCKLQDQ      Z8, Z6, Z7
+	VPUNPCKHQDQ      Z8, Z6, Z6
+	VPUNPCKLQDQ      Z11, Z9, Z8
 	VPUNPCKHQDQ      Z11, Z9, Z9
-	VPUNPCKLQDQ      Z14, Z12, Z11
-	VPUNPCKHQDQ      Z14, Z12, Z12
-	VPUNPCKLQDQ      Z15, Z13, Z14
+	VPUNPCKLQDQ      Z12, Z10, Z11
+	VPUNPCKHQDQ      Z12, Z10, Z10
+	VPUNPCKLQDQ      Z15, Z13, Z12
 	VPUNPCKHQDQ      Z15, Z13, Z13
-	VSHUFI32X4       $0x88, Z3, Z16, Z15
-	VSHUFI32X4       $0xdd, Z3, Z16, Z3
-	VSHUFI32X4       $0x88, Z11, Z7, Z16
-	VSHUFI32X4       $0xdd, Z11, Z7, Z7
-	VSHUFI32X4       $0x88, Z16, Z15, Z11
-	VMOVDQU32        Z11, Z18
-	VPSLLD           $0x04, (SP), Z19
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z19, Z18
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z18, Z18
-	VPBROADCASTD     (DX), Z19
-	VPDPBUSD.BCST    (AX), Z18, Z19
+	VPUNPCKLQDQ      Z16, Z14, Z15
+	VPUNPCKHQDQ      Z16, Z14, Z14
+	VSHUFI32X4       $0x88, Z4, Z17, Z16
+	VSHUFI32X4       $0xdd, Z4, Z17, Z4
+	VSHUFI32X4       $0x88, Z12, Z8, Z17
+	VSHUFI32X4       $0xdd, Z12, Z8, Z8
+	VSHUFI32X4       $0x88, Z17, Z16, Z12
+	VMOVDQU32        Z12, Z19
+	VPSLLD           $0x04, (SP), Z20
+	VPTERNLOGD       $0xe4, Z1, Z20, Z19
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z19, Z19
+	VPBROADCASTD     (DX), Z20
+	VPDPBUSD.BCST    (AX), Z19, Z20
 	PREFETCHT1       (R13)
-	VPSRLD           $0x04, Z11, Z11
-	VMOVDQU32        (SP), Z18
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z18, Z11
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z11, Z11
-	VPBROADCASTD     16(DX), Z18
-	VPDPBUSD.BCST    64(AX), Z11, Z18
+	VPSRLD           $0x04, Z12, Z12
+	VMOVDQU32        (SP), Z19
+	VPTERNLOGD       $0xe4, Z1, Z19, Z12
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z12, Z12
+	VPBROADCASTD     16(DX), Z19
+	VPDPBUSD.BCST    64(AX), Z12, Z19
 	PREFETCHT1       64(R13)
-	VSHUFI32X4       $0x88, Z7, Z3, Z11
-	VMOVDQU32        Z11, Z20
-	VPSLLD           $0x04, 256(SP), Z21
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z21, Z20
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z20, Z20
-	VPBROADCASTD     4(DX), Z21
-	VPDPBUSD.BCST    16(AX), Z20, Z21
+	VSHUFI32X4       $0x88, Z8, Z4, Z12
+	VMOVDQU32        Z12, Z21
+	VPSLLD           $0x04, 256(SP), Z22
+	VPTERNLOGD       $0xe4, Z1, Z22, Z21
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z21, Z21
+	VPBROADCASTD     4(DX), Z22
+	VPDPBUSD.BCST    16(AX), Z21, Z22
 	PREFETCHT1       128(R13)
-	VPSRLD           $0x04, Z11, Z11
-	VMOVDQU32        256(SP), Z20
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z20, Z11
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z11, Z11
-	VPBROADCASTD     20(DX), Z20
-	VPDPBUSD.BCST    80(AX), Z11, Z20
+	VPSRLD           $0x04, Z12, Z12
+	VMOVDQU32        256(SP), Z21
+	VPTERNLOGD       $0xe4, Z1, Z21, Z12
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z12, Z12
+	VPBROADCASTD     20(DX), Z21
+	VPDPBUSD.BCST    80(AX), Z12, Z21
 	PREFETCHT1       192(R13)
-	VSHUFI32X4       $0xdd, Z16, Z15, Z11
-	VMOVDQU32        Z11, Z15
-	VPSLLD           $0x02, (SP), Z16
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z16, Z15
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z15, Z15
-	VPBROADCASTD     8(DX), Z16
-	VPDPBUSD.BCST    32(AX), Z15, Z16
+	VSHUFI32X4       $0xdd, Z17, Z16, Z12
+	VMOVDQU32        Z12, Z16
+	VPSLLD           $0x02, (SP), Z17
+	VPTERNLOGD       $0xe4, Z1, Z17, Z16
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z16, Z16
+	VPBROADCASTD     8(DX), Z17
+	VPDPBUSD.BCST    32(AX), Z16, Z17
 	PREFETCHT1       256(R13)
-	VPSRLD           $0x04, Z11, Z11
-	VPSRLD           $0x02, (SP), Z15
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z15, Z11
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z11, Z11
-	VPBROADCASTD     24(DX), Z15
-	VPDPBUSD.BCST    96(AX), Z11, Z15
-	VSHUFI32X4       $0xdd, Z7, Z3, Z3
-	VMOVDQU32        Z3, Z7
-	VPSLLD           $0x02, 256(SP), Z11
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z11, Z7
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z7, Z7
-	VPBROADCASTD     12(DX), Z11
-	VPDPBUSD.BCST    48(AX), Z7, Z11
+	VPSRLD           $0x04, Z12, Z12
+	VPSRLD           $0x02, (SP), Z16
+	VPTERNLOGD       $0xe4, Z1, Z16, Z12
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z12, Z12
+	VPBROADCASTD     24(DX), Z16
+	VPDPBUSD.BCST    96(AX), Z12, Z16
+	VSHUFI32X4       $0xdd, Z8, Z4, Z4
+	VMOVDQU32        Z4, Z8
+	VPSLLD           $0x02, 256(SP), Z12
+	VPTERNLOGD       $0xe4, Z1, Z12, Z8
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z8, Z8
+	VPBROADCASTD     12(DX), Z12
+	VPDPBUSD.BCST    48(AX), Z8, Z12
 	PREFETCHT1       320(R13)
-	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x02, 256(SP), Z7
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z7, Z3
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
-	VPBROADCASTD     28(DX), Z7
-	VPDPBUSD.BCST    112(AX), Z3, Z7
+	VPSRLD           $0x04, Z4, Z4
+	VPSRLD           $0x02, 256(SP), Z8
+	VPTERNLOGD       $0xe4, Z1, Z8, Z4
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
+	VPBROADCASTD     28(DX), Z8
+	VPDPBUSD.BCST    112(AX), Z4, Z8
 	PREFETCHT1       384(R13)
-	VSHUFI32X4       $0x88, Z4, Z2, Z3
-	VSHUFI32X4       $0xdd, Z4, Z2, Z2
-	VSHUFI32X4       $0x88, Z12, Z8, Z4
-	VSHUFI32X4       $0xdd, Z12, Z8, Z8
-	VSHUFI32X4       $0x88, Z4, Z3, Z12
-	VMOVDQU32        Z12, Z22
-	VPSLLD           $0x04, 64(SP), Z23
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z23, Z22
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z22, Z22
-	VPDPBUSD.BCST    4(AX), Z22, Z19
+	VSHUFI32X4       $0x88, Z5, Z3, Z4
+	VSHUFI32X4       $0xdd, Z5, Z3, Z3
+	VSHUFI32X4       $0x88, Z13, Z9, Z5
+	VSHUFI32X4       $0xdd, Z13, Z9, Z9
+	VSHUFI32X4       $0x88, Z5, Z4, Z13
+	VMOVDQU32        Z13, Z23
+	VPSLLD           $0x04, 64(SP), Z24
+	VPTERNLOGD       $0xe4, Z1, Z24, Z23
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z23, Z23
+	VPDPBUSD.BCST    4(AX), Z23, Z20
 	PREFETCHT1       448(R13)
-	VPSRLD           $0x04, Z12, Z12
-	VMOVDQU32        64(SP), Z22
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z22, Z12
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z12, Z12
-	VPDPBUSD.BCST    68(AX), Z12, Z18
+	VPSRLD           $0x04, Z13, Z13
+	VMOVDQU32        64(SP), Z23
+	VPTERNLOGD       $0xe4, Z1, Z23, Z13
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    68(AX), Z13, Z19
 	PREFETCHT1       512(R13)
-	VSHUFI32X4       $0x88, Z8, Z2, Z12
-	VMOVDQU32        Z12, Z22
-	VPSLLD           $0x04, 320(SP), Z23
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z23, Z22
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z22, Z22
-	VPDPBUSD.BCST    20(AX), Z22, Z21
+	VSHUFI32X4       $0x88, Z9, Z3, Z13
+	VMOVDQU32        Z13, Z23
+	VPSLLD           $0x04, 320(SP), Z24
+	VPTERNLOGD       $0xe4, Z1, Z24, Z23
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z23, Z23
+	VPDPBUSD.BCST    20(AX), Z23, Z22
 	PREFETCHT1       576(R13)
-	VPSRLD           $0x04, Z12, Z12
-	VMOVDQU32        320(SP), Z22
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z22, Z12
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z12, Z12
-	VPDPBUSD.BCST    84(AX), Z12, Z20
-	VSHUFI32X4       $0xdd, Z4, Z3, Z3
-	VMOVDQU32        Z3, Z4
-	VPSLLD           $0x02, 64(SP), Z12
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z12, Z4
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
-	VPDPBUSD.BCST    36(AX), Z4, Z16
+	VPSRLD           $0x04, Z13, Z13
+	VMOVDQU32        320(SP), Z23
+	VPTERNLOGD       $0xe4, Z1, Z23, Z13
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    84(AX), Z13, Z21
+	VSHUFI32X4       $0xdd, Z5, Z4, Z4
+	VMOVDQU32        Z4, Z5
+	VPSLLD           $0x02, 64(SP), Z13
+	VPTERNLOGD       $0xe4, Z1, Z13, Z5
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    36(AX), Z5, Z17
 	PREFETCHT1       640(R13)
-	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x02, 64(SP), Z4
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z4, Z3
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
-	VPDPBUSD.BCST    100(AX), Z3, Z15
-	PREFETCHT1       704(R13)
-	VSHUFI32X4       $0xdd, Z8, Z2, Z2
-	VMOVDQU32        Z2, Z3
-	VPSLLD           $0x02, 320(SP), Z4
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z4, Z3
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
-	VPDPBUSD.BCST    52(AX), Z3, Z11
-	PREFETCHT1       768(R13)
-	VPSRLD           $0x04, Z2, Z2
-	VPSRLD           $0x02, 320(SP), Z3
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z3, Z2
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z2, Z2
-	VPDPBUSD.BCST    116(AX), Z2, Z7
-	PREFETCHT1       832(R13)
-	VSHUFI32X4       $0x88, Z6, Z17, Z2
-	VSHUFI32X4       $0xdd, Z6, Z17, Z3
-	VSHUFI32X4       $0x88, Z14, Z10, Z4
-	VSHUFI32X4       $0xdd, Z14, Z10, Z6
-	VSHUFI32X4       $0x88, Z4, Z2, Z8
-	VMOVDQU32        Z8, Z10
-	VPSLLD           $0x04, 128(SP), Z12
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z12, Z10
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z10, Z10
-	VPDPBUSD.BCST    8(AX), Z10, Z19
-	PREFETCHT1       896(R13)
-	VPSRLD           $0x04, Z8, Z8
-	VMOVDQU32        128(SP), Z10
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z10, Z8
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z8, Z8
-	VPDPBUSD.BCST    72(AX), Z8, Z18
-	VSHUFI32X4       $0x88, Z6, Z3, Z8
-	VMOVDQU32        Z8, Z10
-	VPSLLD           $0x04, 384(SP), Z12
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z12, Z10
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z10, Z10
-	VPDPBUSD.BCST    24(AX), Z10, Z21
-	PREFETCHT1       960(R13)
-	VPSRLD           $0x04, Z8, Z8
-	VMOVDQU32        384(SP), Z10
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z10, Z8
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z8, Z8
-	VPDPBUSD.BCST    88(AX), Z8, Z20
-	PREFETCHT1       1024(R13)
-	VSHUFI32X4       $0xdd, Z4, Z2, Z2
-	VMOVDQU32        Z2, Z4
-	VPSLLD           $0x02, 128(SP), Z8
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z8, Z4
+	VPSRLD           $0x04, Z4, Z4
+	VPSRLD           $0x02, 64(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z4
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
-	VPDPBUSD.BCST    40(AX), Z4, Z16
-	PREFETCHT1       1088(R13)
-	VPSRLD           $0x04, Z2, Z2
-	VPSRLD           $0x02, 128(SP), Z4
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z4, Z2
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z2, Z2
-	VPDPBUSD.BCST    104(AX), Z2, Z15
-	PREFETCHT1       1152(R13)
-	VSHUFI32X4       $0xdd, Z6, Z3, Z2
-	VMOVDQU32        Z2, Z3
-	VPSLLD           $0x02, 384(SP), Z4
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z4, Z3
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
-	VPDPBUSD.BCST    56(AX), Z3, Z11
-	PREFETCHT1       1216(R13)
-	VPSRLD           $0x04, Z2, Z2
-	VPSRLD           $0x02, 384(SP), Z3
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z3, Z2
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z2, Z2
-	VPDPBUSD.BCST    120(AX), Z2, Z7
-	VSHUFI32X4       $0x88, Z5, Z1, Z2
-	VSHUFI32X4       $0xdd, Z5, Z1, Z1
-	VSHUFI32X4       $0x88, Z13, Z9, Z3
-	VSHUFI32X4       $0xdd, Z13, Z9, Z4
-	VSHUFI32X4       $0x88, Z3, Z2, Z5
-	VMOVDQU32        Z5, Z6
-	VPSLLD           $0x04, 192(SP), Z8
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z8, Z6
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
-	VPDPBUSD.BCST    12(AX), Z6, Z19
-	PREFETCHT1       1280(R13)
-	VPSRLD           $0x04, Z5, Z5
-	VMOVDQU32        192(SP), Z6
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z6, Z5
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
-	VPDPBUSD.BCST    76(AX), Z5, Z18
-	PREFETCHT1       1344(R13)
-	VSHUFI32X4       $0x88, Z4, Z1, Z5
-	VMOVDQU32        Z5, Z6
-	VPSLLD           $0x04, 448(SP), Z8
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z8, Z6
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
-	VPDPBUSD.BCST    28(AX), Z6, Z21
-	PREFETCHT1       1408(R13)
-	VPSRLD           $0x04, Z5, Z5
-	VMOVDQU32        448(SP), Z6
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z6, Z5
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
-	VPDPBUSD.BCST    92(AX), Z5, Z20
-	PREFETCHT1       1472(R13)
-	VSHUFI32X4       $0xdd, Z3, Z2, Z2
-	VMOVDQU32        Z2, Z3
-	VPSLLD           $0x02, 192(SP), Z5
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z5, Z3
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
-	VPDPBUSD.BCST    44(AX), Z3, Z16
-	PREFETCHT1       1536(R13)
-	VPSRLD           $0x04, Z2, Z2
-	VPSRLD           $0x02, 192(SP), Z3
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z3, Z2
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z2, Z2
-	VPDPBUSD.BCST    108(AX), Z2, Z15
-	VSHUFI32X4       $0xdd, Z4, Z1, Z1
-	VMOVDQU32        Z1, Z2
-	VPSLLD           $0x02, 448(SP), Z3
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z3, Z2
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z2, Z2
-	VPDPBUSD.BCST    60(AX), Z2, Z11
-	PREFETCHT1       1600(R13)
-	VPSRLD           $0x04, Z1, Z1
-	VPSRLD           $0x02, 448(SP), Z2
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z2, Z1
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z1, Z1
-	VPDPBUSD.BCST    124(AX), Z1, Z7
-	PREFETCHT1       1664(R13)
-	VCVTDQ2PS        Z19, Z19
-	VMULPS           (BX), Z19, Z1
-	VCVTDQ2PS        Z21, Z21
-	VFMADD231PS      64(BX), Z21, Z1
-	VFMADD231PS.BCST (CX), Z1, Z0
-	VCVTDQ2PS        Z16, Z16
-	VMULPS           128(BX), Z16, Z1
-	VCVTDQ2PS        Z11, Z11
-	VFMADD231PS      192(BX), Z11, Z1
-	VFMADD231PS.BCST 4(CX), Z1, Z0
-	VCVTDQ2PS        Z18, Z18
-	VMULPS           256(BX), Z18, Z1
-	VCVTDQ2PS        Z20, Z20
-	VFMADD231PS      320(BX), Z20, Z1
-	VFMADD231PS.BCST 8(CX), Z1, Z0
-	VCVTDQ2PS        Z15, Z15
-	VMULPS           384(BX), Z15, Z1
-	VCVTDQ2PS        Z7, Z7
-	VFMADD231PS      448(BX), Z7, Z1
-	VFMADD231PS.BCST 12(CX), Z1, Z0
-	VMOVDQU32        64(SI), Z1
-	VMOVDQU32        64(SI)(DI*1), Z2
-	VMOVDQU32        64(SI)(DI*2), Z3
-	VMOVDQU32        64(SI)(R8*1), Z4
-	VMOVDQU32        64(R9), Z5
-	VMOVDQU32        64(R9)(DI*1), Z6
-	VMOVDQU32        64(R9)(DI*2), Z7
-	VMOVDQU32        64(R9)(R8*1), Z8
-	VMOVDQU32        64(R10), Z9
-	VMOVDQU32        64(R10)(DI*1), Z10
-	VMOVDQU32        64(R10)(DI*2), Z11
-	VMOVDQU32        64(R10)(R8*1), Z12
-	VMOVDQU32        64(R11), Z13
-	VMOVDQU32        64(R11)(DI*1), Z14
-	VMOVDQU32        64(R11)(DI*2), Z15
-	VMOVDQU32        64(R11)(R8*1), Z16
-	VPUNPCKLDQ       Z2, Z1, Z17
-	VPUNPCKHDQ       Z2, Z1, Z1
-	VPUNPCKLDQ       Z4, Z3, Z2
-	VPUNPCKHDQ       Z4, Z3, Z3
-	VPUNPCKLDQ       Z6, Z5, Z4
-	VPUNPCKHDQ       Z6, Z5, Z5
-	VPUNPCKLDQ       Z8, Z7, Z6
-	VPUNPCKHDQ       Z8, Z7, Z7
-	VPUNPCKLDQ       Z10, Z9, Z8
-	VPUNPCKHDQ       Z10, Z9, Z9
-	VPUNPCKLDQ       Z12, Z11, Z10
-	VPUNPCKHDQ       Z12, Z11, Z11
-	VPUNPCKLDQ       Z14, Z13, Z12
-	VPUNPCKHDQ       Z14, Z13, Z13
-	VPUNPCKLDQ       Z16, Z15, Z14
-	VPUNPCKHDQ       Z16, Z15, Z15
-	VPUNPCKLQDQ      Z2, Z17, Z16
-	VPUNPCKHQDQ      Z2, Z17, Z2
-	VPUNPCKLQDQ      Z3, Z1, Z17
-	VPUNPCKHQDQ      Z3, Z1, Z1
-	VPUNPCKLQDQ      Z6, Z4, Z3
-	VPUNPCKHQDQ      Z6, Z4, Z4
-	VPUNPCKLQDQ      Z7, Z5, Z6
-	VPUNPCKHQDQ      Z7, Z5, Z5
-	VPUNPCKLQDQ      Z10, Z8, Z7
-	VPUNPCKHQDQ      Z10, Z8, Z8
-	VPUNPCKLQDQ      Z11, Z9, Z10
-	VPUNPCKHQDQ      Z11, Z9, Z9
-	VPUNPCKLQDQ      Z14, Z12, Z11
-	VPUNPCKHQDQ      Z14, Z12, Z12
-	VPUNPCKLQDQ      Z15, Z13, Z14
-	VPUNPCKHQDQ      Z15, Z13, Z13
-	VSHUFI32X4       $0x88, Z3, Z16, Z15
-	VSHUFI32X4       $0xdd, Z3, Z16, Z3
-	VSHUFI32X4       $0x88, Z11, Z7, Z16
-	VSHUFI32X4       $0xdd, Z11, Z7, Z7
-	VSHUFI32X4       $0x88, Z16, Z15, Z11
-	VMOVDQU32        Z11, Z18
-	VPSLLD           $0x04, 512(SP), Z19
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z19, Z18
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z18, Z18
-	VPBROADCASTD     32(DX), Z19
-	VPDPBUSD.BCST    128(AX), Z18, Z19
-	PREFETCHT1       1728(R13)
-	VPSRLD           $0x04, Z11, Z11
-	VMOVDQU32        512(SP), Z18
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z18, Z11
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z11, Z11
-	VPBROADCASTD     48(DX), Z18
-	VPDPBUSD.BCST    192(AX), Z11, Z18
-	PREFETCHT1       1792(R13)
-	VSHUFI32X4       $0x88, Z7, Z3, Z11
-	VMOVDQU32        Z11, Z20
-	VPSLLD           $0x04, 768(SP), Z21
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z21, Z20
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z20, Z20
-	VPBROADCASTD     36(DX), Z21
-	VPDPBUSD.BCST    144(AX), Z20, Z21
-	VPSRLD           $0x04, Z11, Z11
-	VMOVDQU32        768(SP), Z20
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z20, Z11
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z11, Z11
-	VPBROADCASTD     52(DX), Z20
-	VPDPBUSD.BCST    208(AX), Z11, Z20
-	PREFETCHT1       1856(R13)
-	VSHUFI32X4       $0xdd, Z16, Z15, Z11
-	VMOVDQU32        Z11, Z15
-	VPSLLD           $0x02, 512(SP), Z16
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z16, Z15
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z15, Z15
-	VPBROADCASTD     40(DX), Z16
-	VPDPBUSD.BCST    160(AX), Z15, Z16
-	PREFETCHT1       1920(R13)
-	VPSRLD           $0x04, Z11, Z11
-	VPSRLD           $0x02, 512(SP), Z15
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z15, Z11
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z11, Z11
-	VPBROADCASTD     56(DX), Z15
-	VPDPBUSD.BCST    224(AX), Z11, Z15
-	PREFETCHT1       1984(R13)
-	VSHUFI32X4       $0xdd, Z7, Z3, Z3
-	VMOVDQU32        Z3, Z7
-	VPSLLD           $0x02, 768(SP), Z11
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z11, Z7
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z7, Z7
-	VPBROADCASTD     44(DX), Z11
-	VPDPBUSD.BCST    176(AX), Z7, Z11
-	PREFETCHT1       2048(R13)
+	VPDPBUSD.BCST    100(AX), Z4, Z16
+	PREFETCHT1       704(R13)
+	VSHUFI32X4       $0xdd, Z9, Z3, Z3
+	VMOVDQU32        Z3, Z4
+	VPSLLD           $0x02, 320(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z4
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    52(AX), Z4, Z12
+	PREFETCHT1       768(R13)
 	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x02, 768(SP), Z7
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z7, Z3
+	VPSRLD           $0x02, 320(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
-	VPBROADCASTD     60(DX), Z7
-	VPDPBUSD.BCST    240(AX), Z3, Z7
-	PREFETCHT1       2112(R13)
-	VSHUFI32X4       $0x88, Z4, Z2, Z3
-	VSHUFI32X4       $0xdd, Z4, Z2, Z2
-	VSHUFI32X4       $0x88, Z12, Z8, Z4
-	VSHUFI32X4       $0xdd, Z12, Z8, Z8
-	VSHUFI32X4       $0x88, Z4, Z3, Z12
-	VMOVDQU32        Z12, Z22
-	VPSLLD           $0x04, 576(SP), Z23
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z23, Z22
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z22, Z22
-	VPDPBUSD.BCST    132(AX), Z22, Z19
-	VPSRLD           $0x04, Z12, Z12
-	VMOVDQU32        576(SP), Z22
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z22, Z12
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z12, Z12
-	VPDPBUSD.BCST    196(AX), Z12, Z18
-	PREFETCHT1       2176(R13)
-	VSHUFI32X4       $0x88, Z8, Z2, Z12
-	VMOVDQU32        Z12, Z22
-	VPSLLD           $0x04, 832(SP), Z23
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z23, Z22
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z22, Z22
-	VPDPBUSD.BCST    148(AX), Z22, Z21
-	PREFETCHT1       2240(R13)
-	VPSRLD           $0x04, Z12, Z12
-	VMOVDQU32        832(SP), Z22
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z22, Z12
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z12, Z12
-	VPDPBUSD.BCST    212(AX), Z12, Z20
-	PREFETCHT1       2304(R13)
+	VPDPBUSD.BCST    116(AX), Z3, Z8
+	PREFETCHT1       832(R13)
+	VSHUFI32X4       $0x88, Z7, Z18, Z3
+	VSHUFI32X4       $0xdd, Z7, Z18, Z4
+	VSHUFI32X4       $0x88, Z15, Z11, Z5
+	VSHUFI32X4       $0xdd, Z15, Z11, Z7
+	VSHUFI32X4       $0x88, Z5, Z3, Z9
+	VMOVDQU32        Z9, Z11
+	VPSLLD           $0x04, 128(SP), Z13
+	VPTERNLOGD       $0xe4, Z1, Z13, Z11
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    8(AX), Z11, Z20
+	PREFETCHT1       896(R13)
+	VPSRLD           $0x04, Z9, Z9
+	VMOVDQU32        128(SP), Z11
+	VPTERNLOGD       $0xe4, Z1, Z11, Z9
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z9, Z9
+	VPDPBUSD.BCST    72(AX), Z9, Z19
+	VSHUFI32X4       $0x88, Z7, Z4, Z9
+	VMOVDQU32        Z9, Z11
+	VPSLLD           $0x04, 384(SP), Z13
+	VPTERNLOGD       $0xe4, Z1, Z13, Z11
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    24(AX), Z11, Z22
+	PREFETCHT1       960(R13)
+	VPSRLD           $0x04, Z9, Z9
+	VMOVDQU32        384(SP), Z11
+	VPTERNLOGD       $0xe4, Z1, Z11, Z9
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z9, Z9
+	VPDPBUSD.BCST    88(AX), Z9, Z21
+	PREFETCHT1       1024(R13)
+	VSHUFI32X4       $0xdd, Z5, Z3, Z3
+	VMOVDQU32        Z3, Z5
+	VPSLLD           $0x02, 128(SP), Z9
+	VPTERNLOGD       $0xe4, Z1, Z9, Z5
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    40(AX), Z5, Z17
+	PREFETCHT1       1088(R13)
+	VPSRLD           $0x04, Z3, Z3
+	VPSRLD           $0x02, 128(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z3
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    104(AX), Z3, Z16
+	PREFETCHT1       1152(R13)
+	VSHUFI32X4       $0xdd, Z7, Z4, Z3
+	VMOVDQU32        Z3, Z4
+	VPSLLD           $0x02, 384(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z4
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    56(AX), Z4, Z12
+	PREFETCHT1       1216(R13)
+	VPSRLD           $0x04, Z3, Z3
+	VPSRLD           $0x02, 384(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    120(AX), Z3, Z8
+	VSHUFI32X4       $0x88, Z6, Z2, Z3
+	VSHUFI32X4       $0xdd, Z6, Z2, Z2
+	VSHUFI32X4       $0x88, Z14, Z10, Z4
+	VSHUFI32X4       $0xdd, Z14, Z10, Z5
+	VSHUFI32X4       $0x88, Z4, Z3, Z6
+	VMOVDQU32        Z6, Z7
+	VPSLLD           $0x04, 192(SP), Z9
+	VPTERNLOGD       $0xe4, Z1, Z9, Z7
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z7, Z7
+	VPDPBUSD.BCST    12(AX), Z7, Z20
+	PREFETCHT1       1280(R13)
+	VPSRLD           $0x04, Z6, Z6
+	VMOVDQU32        192(SP), Z7
+	VPTERNLOGD       $0xe4, Z1, Z7, Z6
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
+	VPDPBUSD.BCST    76(AX), Z6, Z19
+	PREFETCHT1       1344(R13)
+	VSHUFI32X4       $0x88, Z5, Z2, Z6
+	VMOVDQU32        Z6, Z7
+	VPSLLD           $0x04, 448(SP), Z9
+	VPTERNLOGD       $0xe4, Z1, Z9, Z7
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z7, Z7
+	VPDPBUSD.BCST    28(AX), Z7, Z22
+	PREFETCHT1       1408(R13)
+	VPSRLD           $0x04, Z6, Z6
+	VMOVDQU32        448(SP), Z7
+	VPTERNLOGD       $0xe4, Z1, Z7, Z6
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
+	VPDPBUSD.BCST    92(AX), Z6, Z21
+	PREFETCHT1       1472(R13)
 	VSHUFI32X4       $0xdd, Z4, Z3, Z3
 	VMOVDQU32        Z3, Z4
-	VPSLLD           $0x02, 576(SP), Z12
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z12, Z4
+	VPSLLD           $0x02, 192(SP), Z6
+	VPTERNLOGD       $0xe4, Z1, Z6, Z4
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
-	VPDPBUSD.BCST    164(AX), Z4, Z16
-	PREFETCHT1       2368(R13)
+	VPDPBUSD.BCST    44(AX), Z4, Z17
+	PREFETCHT1       1536(R13)
 	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x02, 576(SP), Z4
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z4, Z3
+	VPSRLD           $0x02, 192(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
-	VPDPBUSD.BCST    228(AX), Z3, Z15
-	PREFETCHT1       2432(R13)
-	VSHUFI32X4       $0xdd, Z8, Z2, Z2
+	VPDPBUSD.BCST    108(AX), Z3, Z16
+	VSHUFI32X4       $0xdd, Z5, Z2, Z2
 	VMOVDQU32        Z2, Z3
-	VPSLLD           $0x02, 832(SP), Z4
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z4, Z3
+	VPSLLD           $0x02, 448(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
-	VPDPBUSD.BCST    180(AX), Z3, Z11
+	VPDPBUSD.BCST    60(AX), Z3, Z12
+	PREFETCHT1       1600(R13)
 	VPSRLD           $0x04, Z2, Z2
-	VPSRLD           $0x02, 832(SP), Z3
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z3, Z2
+	VPSRLD           $0x02, 448(SP), Z3
+	VPTERNLOGD       $0xe4, Z1, Z3, Z2
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z2, Z2
-	VPDPBUSD.BCST    244(AX), Z2, Z7
-	PREFETCHT1       2496(R13)
-	VSHUFI32X4       $0x88, Z6, Z17, Z2
-	VSHUFI32X4       $0xdd, Z6, Z17, Z3
-	VSHUFI32X4       $0x88, Z14, Z10, Z4
-	VSHUFI32X4       $0xdd, Z14, Z10, Z6
-	VSHUFI32X4       $0x88, Z4, Z2, Z8
-	VMOVDQU32        Z8, Z10
-	VPSLLD           $0x04, 640(SP), Z12
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z12, Z10
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z10, Z10
-	VPDPBUSD.BCST    136(AX), Z10, Z19
-	PREFETCHT1       2560(R13)
-	VPSRLD           $0x04, Z8, Z8
-	VMOVDQU32        640(SP), Z10
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z10, Z8
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z8, Z8
-	VPDPBUSD.BCST    200(AX), Z8, Z18
-	PREFETCHT1       2624(R13)
-	VSHUFI32X4       $0x88, Z6, Z3, Z8
-	VMOVDQU32        Z8, Z10
-	VPSLLD           $0x04, 896(SP), Z12
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z12, Z10
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z10, Z10
-	VPDPBUSD.BCST    152(AX), Z10, Z21
-	PREFETCHT1       2688(R13)
-	VPSRLD           $0x04, Z8, Z8
-	VMOVDQU32        896(SP), Z10
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z10, Z8
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z8, Z8
-	VPDPBUSD.BCST    216(AX), Z8, Z20
-	PREFETCHT1       2752(R13)
-	VSHUFI32X4       $0xdd, Z4, Z2, Z2
-	VMOVDQU32        Z2, Z4
-	VPSLLD           $0x02, 640(SP), Z8
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z8, Z4
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
-	VPDPBUSD.BCST    168(AX), Z4, Z16
-	VPSRLD           $0x04, Z2, Z2
-	VPSRLD           $0x02, 640(SP), Z4
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z4, Z2
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z2, Z2
-	VPDPBUSD.BCST    232(AX), Z2, Z15
-	PREFETCHT1       2816(R13)
-	VSHUFI32X4       $0xdd, Z6, Z3, Z2
-	VMOVDQU32        Z2, Z3
-	VPSLLD           $0x02, 896(SP), Z4
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z4, Z3
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
-	VPDPBUSD.BCST    184(AX), Z3, Z11
-	PREFETCHT1       2880(R13)
-	VPSRLD           $0x04, Z2, Z2
-	VPSRLD           $0x02, 896(SP), Z3
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z3, Z2
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z2, Z2
-	VPDPBUSD.BCST    248(AX), Z2, Z7
-	PREFETCHT1       2944(R13)
-	VSHUFI32X4       $0x88, Z5, Z1, Z2
-	VSHUFI32X4       $0xdd, Z5, Z1, Z1
-	VSHUFI32X4       $0x88, Z13, Z9, Z3
-	VSHUFI32X4       $0xdd, Z13, Z9, Z4
-	VSHUFI32X4       $0x88, Z3, Z2, Z5
-	VMOVDQU32        Z5, Z6
-	VPSLLD           $0x04, 704(SP), Z8
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z8, Z6
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
-	VPDPBUSD.BCST    140(AX), Z6, Z19
-	PREFETCHT1       3008(R13)
-	VPSRLD           $0x04, Z5, Z5
-	VMOVDQU32        704(SP), Z6
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z6, Z5
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
-	VPDPBUSD.BCST    204(AX), Z5, Z18
-	PREFETCHT1       3072(R13)
-	VSHUFI32X4       $0x88, Z4, Z1, Z5
-	VMOVDQU32        Z5, Z6
-	VPSLLD           $0x04, 960(SP), Z8
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z8, Z6
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
-	VPDPBUSD.BCST    156(AX), Z6, Z21
-	VPSRLD           $0x04, Z5, Z5
-	VMOVDQU32        960(SP), Z6
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z6, Z5
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
-	VPDPBUSD.BCST    220(AX), Z5, Z20
-	PREFETCHT1       3136(R13)
-	VSHUFI32X4       $0xdd, Z3, Z2, Z2
-	VMOVDQU32        Z2, Z3
-	VPSLLD           $0x02, 704(SP), Z5
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z5, Z3
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
-	VPDPBUSD.BCST    172(AX), Z3, Z16
-	PREFETCHT1       3200(R13)
-	VPSRLD           $0x04, Z2, Z2
-	VPSRLD           $0x02, 704(SP), Z3
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z3, Z2
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z2, Z2
-	VPDPBUSD.BCST    236(AX), Z2, Z15
-	PREFETCHT1       3264(R13)
-	VSHUFI32X4       $0xdd, Z4, Z1, Z1
-	VMOVDQU32        Z1, Z2
-	VPSLLD           $0x02, 960(SP), Z3
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z3, Z2
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z2, Z2
-	VPDPBUSD.BCST    188(AX), Z2, Z11
-	PREFETCHT1       3328(R13)
-	VPSRLD           $0x04, Z1, Z1
-	VPSRLD           $0x02, 960(SP), Z2
-	VPTERNLOGD.BCST  $0xe4, dword0f0f0f0f<>+0(SB), Z2, Z1
-	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z1, Z1
-	VPDPBUSD.BCST    252(AX), Z1, Z7
-	VCVTDQ2PS        Z19, Z19
-	VMULPS           512(BX), Z19, Z1
-	VCVTDQ2PS        Z21, Z21
-	VFMADD231PS      576(BX), Z21, Z1
-	VFMADD231PS.BCST 16(CX), Z1, Z0
-	VCVTDQ2PS        Z16, Z16
-	VMULPS           640(BX), Z16, Z1
-	VCVTDQ2PS        Z11, Z11
-	VFMADD231PS      704(BX), Z11, Z1
-	VFMADD231PS.BCST 20(CX), Z1, Z0
-	VCVTDQ2PS        Z18, Z18
-	VMULPS           768(BX), Z18, Z1
+	VPDPBUSD.BCST    124(AX), Z2, Z8
+	PREFETCHT1       1664(R13)
 	VCVTDQ2PS        Z20, Z20
-	VFMADD231PS      832(BX), Z20, Z1
-	VFMADD231PS.BCST 24(CX), Z1, Z0
-	VCVTDQ2PS        Z15, Z15
-	VMULPS           896(BX), Z15, Z1
-	VCVTDQ2PS        Z7, Z7
-	VFMADD231PS      960(BX), Z7, Z1
-	VFMADD231PS.BCST 28(CX), Z1, Z0
+	VMULPS           (BX), Z20, Z2
+	VCVTDQ2PS        Z22, Z22
+	VFMADD231PS      64(BX), Z22, Z2
+	VFMADD231PS.BCST (CX), Z2, Z0
+	VCVTDQ2PS        Z17, Z17
+	VMULPS           128(BX), Z17, Z2
+	VCVTDQ2PS        Z12, Z12
+	VFMADD231PS      192(BX), Z12, Z2
+	VFMADD231PS.BCST 4(CX), Z2, Z0
+	VCVTDQ2PS        Z19, Z19
+	VMULPS           256(BX), Z19, Z2
+	VCVTDQ2PS        Z21, Z21
+	VFMADD231PS      320(BX), Z21, Z2
+	VFMADD231PS.BCST 8(CX), Z2, Z0
+	VCVTDQ2PS        Z16, Z16
+	VMULPS           384(BX), Z16, Z2
+	VCVTDQ2PS        Z8, Z8
+	VFMADD231PS      448(BX), Z8, Z2
+	VFMADD231PS.BCST 12(CX), Z2, Z0
+	VMOVDQU32        64(SI), Z2
+	VMOVDQU32        64(SI)(DI*1), Z3
+	VMOVDQU32        64(SI)(DI*2), Z4
+	VMOVDQU32        64(SI)(R8*1), Z5
+	VMOVDQU32        64(R9), Z6
+	VMOVDQU32        64(R9)(DI*1), Z7
+	VMOVDQU32        64(R9)(DI*2), Z8
+	VMOVDQU32        64(R9)(R8*1), Z9
+	VMOVDQU32        64(R10), Z10
+	VMOVDQU32        64(R10)(DI*1), Z11
+	VMOVDQU32        64(R10)(DI*2), Z12
+	VMOVDQU32        64(R10)(R8*1), Z13
+	VMOVDQU32        64(R11), Z14
+	VMOVDQU32        64(R11)(DI*1), Z15
+	VMOVDQU32        64(R11)(DI*2), Z16
+	VMOVDQU32        64(R11)(R8*1), Z17
+	VPUNPCKLDQ       Z3, Z2, Z18
+	VPUNPCKHDQ       Z3, Z2, Z2
+	VPUNPCKLDQ       Z5, Z4, Z3
+	VPUNPCKHDQ       Z5, Z4, Z4
+	VPUNPCKLDQ       Z7, Z6, Z5
+	VPUNPCKHDQ       Z7, Z6, Z6
+	VPUNPCKLDQ       Z9, Z8, Z7
+	VPUNPCKHDQ       Z9, Z8, Z8
+	VPUNPCKLDQ       Z11, Z10, Z9
+	VPUNPCKHDQ       Z11, Z10, Z10
+	VPUNPCKLDQ       Z13, Z12, Z11
+	VPUNPCKHDQ       Z13, Z12, Z12
+	VPUNPCKLDQ       Z15, Z14, Z13
+	VPUNPCKHDQ       Z15, Z14, Z14
+	VPUNPCKLDQ       Z17, Z16, Z15
+	VPUNPCKHDQ       Z17, Z16, Z16
+	VPUNPCKLQDQ      Z3, Z18, Z17
+	VPUNPCKHQDQ      Z3, Z18, Z3
+	VPUNPCKLQDQ      Z4, Z2, Z18
+	VPUNPCKHQDQ      Z4, Z2, Z2
+	VPUNPCKLQDQ      Z7, Z5, Z4
+	VPUNPCKHQDQ      Z7, Z5, Z5
+	VPUNPCKLQDQ      Z8, Z6, Z7
+	VPUNPCKHQDQ      Z8, Z6, Z6
+	VPUNPCKLQDQ      Z11, Z9, Z8
+	VPUNPCKHQDQ      Z11, Z9, Z9
+	VPUNPCKLQDQ      Z12, Z10, Z11
+	VPUNPCKHQDQ      Z12, Z10, Z10
+	VPUNPCKLQDQ      Z15, Z13, Z12
+	VPUNPCKHQDQ      Z15, Z13, Z13
+	VPUNPCKLQDQ      Z16, Z14, Z15
+	VPUNPCKHQDQ      Z16, Z14, Z14
+	VSHUFI32X4       $0x88, Z4, Z17, Z16
+	VSHUFI32X4       $0xdd, Z4, Z17, Z4
+	VSHUFI32X4       $0x88, Z12, Z8, Z17
+	VSHUFI32X4       $0xdd, Z12, Z8, Z8
+	VSHUFI32X4       $0x88, Z17, Z16, Z12
+	VMOVDQU32        Z12, Z19
+	VPSLLD           $0x04, 512(SP), Z20
+	VPTERNLOGD       $0xe4, Z1, Z20, Z19
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z19, Z19
+	VPBROADCASTD     32(DX), Z20
+	VPDPBUSD.BCST    128(AX), Z19, Z20
+	PREFETCHT1       1728(R13)
+	VPSRLD           $0x04, Z12, Z12
+	VMOVDQU32        512(SP), Z19
+	VPTERNLOGD       $0xe4, Z1, Z19, Z12
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z12, Z12
+	VPBROADCASTD     48(DX), Z19
+	VPDPBUSD.BCST    192(AX), Z12, Z19
+	PREFETCHT1       1792(R13)
+	VSHUFI32X4       $0x88, Z8, Z4, Z12
+	VMOVDQU32        Z12, Z21
+	VPSLLD           $0x04, 768(SP), Z22
+	VPTERNLOGD       $0xe4, Z1, Z22, Z21
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z21, Z21
+	VPBROADCASTD     36(DX), Z22
+	VPDPBUSD.BCST    144(AX), Z21, Z22
+	VPSRLD           $0x04, Z12, Z12
+	VMOVDQU32        768(SP), Z21
+	VPTERNLOGD       $0xe4, Z1, Z21, Z12
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z12, Z12
+	VPBROADCASTD     52(DX), Z21
+	VPDPBUSD.BCST    208(AX), Z12, Z21
+	PREFETCHT1       1856(R13)
+	VSHUFI32X4       $0xdd, Z17, Z16, Z12
+	VMOVDQU32        Z12, Z16
+	VPSLLD           $0x02, 512(SP), Z17
+	VPTERNLOGD       $0xe4, Z1, Z17, Z16
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z16, Z16
+	VPBROADCASTD     40(DX), Z17
+	VPDPBUSD.BCST    160(AX), Z16, Z17
+	PREFETCHT1       1920(R13)
+	VPSRLD           $0x04, Z12, Z12
+	VPSRLD           $0x02, 512(SP), Z16
+	VPTERNLOGD       $0xe4, Z1, Z16, Z12
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z12, Z12
+	VPBROADCASTD     56(DX), Z16
+	VPDPBUSD.BCST    224(AX), Z12, Z16
+	PREFETCHT1       1984(R13)
+	VSHUFI32X4       $0xdd, Z8, Z4, Z4
+	VMOVDQU32        Z4, Z8
+	VPSLLD           $0x02, 768(SP), Z12
+	VPTERNLOGD       $0xe4, Z1, Z12, Z8
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z8, Z8
+	VPBROADCASTD     44(DX), Z12
+	VPDPBUSD.BCST    176(AX), Z8, Z12
+	PREFETCHT1       2048(R13)
+	VPSRLD           $0x04, Z4, Z4
+	VPSRLD           $0x02, 768(SP), Z8
+	VPTERNLOGD       $0xe4, Z1, Z8, Z4
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
+	VPBROADCASTD     60(DX), Z8
+	VPDPBUSD.BCST    240(AX), Z4, Z8
+	PREFETCHT1       2112(R13)
+	VSHUFI32X4       $0x88, Z5, Z3, Z4
+	VSHUFI32X4       $0xdd, Z5, Z3, Z3
+	VSHUFI32X4       $0x88, Z13, Z9, Z5
+	VSHUFI32X4       $0xdd, Z13, Z9, Z9
+	VSHUFI32X4       $0x88, Z5, Z4, Z13
+	VMOVDQU32        Z13, Z23
+	VPSLLD           $0x04, 576(SP), Z24
+	VPTERNLOGD       $0xe4, Z1, Z24, Z23
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z23, Z23
+	VPDPBUSD.BCST    132(AX), Z23, Z20
+	VPSRLD           $0x04, Z13, Z13
+	VMOVDQU32        576(SP), Z23
+	VPTERNLOGD       $0xe4, Z1, Z23, Z13
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    196(AX), Z13, Z19
+	PREFETCHT1       2176(R13)
+	VSHUFI32X4       $0x88, Z9, Z3, Z13
+	VMOVDQU32        Z13, Z23
+	VPSLLD           $0x04, 832(SP), Z24
+	VPTERNLOGD       $0xe4, Z1, Z24, Z23
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z23, Z23
+	VPDPBUSD.BCST    148(AX), Z23, Z22
+	PREFETCHT1       2240(R13)
+	VPSRLD           $0x04, Z13, Z13
+	VMOVDQU32        832(SP), Z23
+	VPTERNLOGD       $0xe4, Z1, Z23, Z13
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z13, Z13
+	VPDPBUSD.BCST    212(AX), Z13, Z21
+	PREFETCHT1       2304(R13)
+	VSHUFI32X4       $0xdd, Z5, Z4, Z4
+	VMOVDQU32        Z4, Z5
+	VPSLLD           $0x02, 576(SP), Z13
+	VPTERNLOGD       $0xe4, Z1, Z13, Z5
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    164(AX), Z5, Z17
+	PREFETCHT1       2368(R13)
+	VPSRLD           $0x04, Z4, Z4
+	VPSRLD           $0x02, 576(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z4
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    228(AX), Z4, Z16
+	PREFETCHT1       2432(R13)
+	VSHUFI32X4       $0xdd, Z9, Z3, Z3
+	VMOVDQU32        Z3, Z4
+	VPSLLD           $0x02, 832(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z4
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    180(AX), Z4, Z12
+	VPSRLD           $0x04, Z3, Z3
+	VPSRLD           $0x02, 832(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    244(AX), Z3, Z8
+	PREFETCHT1       2496(R13)
+	VSHUFI32X4       $0x88, Z7, Z18, Z3
+	VSHUFI32X4       $0xdd, Z7, Z18, Z4
+	VSHUFI32X4       $0x88, Z15, Z11, Z5
+	VSHUFI32X4       $0xdd, Z15, Z11, Z7
+	VSHUFI32X4       $0x88, Z5, Z3, Z9
+	VMOVDQU32        Z9, Z11
+	VPSLLD           $0x04, 640(SP), Z13
+	VPTERNLOGD       $0xe4, Z1, Z13, Z11
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    136(AX), Z11, Z20
+	PREFETCHT1       2560(R13)
+	VPSRLD           $0x04, Z9, Z9
+	VMOVDQU32        640(SP), Z11
+	VPTERNLOGD       $0xe4, Z1, Z11, Z9
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z9, Z9
+	VPDPBUSD.BCST    200(AX), Z9, Z19
+	PREFETCHT1       2624(R13)
+	VSHUFI32X4       $0x88, Z7, Z4, Z9
+	VMOVDQU32        Z9, Z11
+	VPSLLD           $0x04, 896(SP), Z13
+	VPTERNLOGD       $0xe4, Z1, Z13, Z11
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z11, Z11
+	VPDPBUSD.BCST    152(AX), Z11, Z22
+	PREFETCHT1       2688(R13)
+	VPSRLD           $0x04, Z9, Z9
+	VMOVDQU32        896(SP), Z11
+	VPTERNLOGD       $0xe4, Z1, Z11, Z9
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z9, Z9
+	VPDPBUSD.BCST    216(AX), Z9, Z21
+	PREFETCHT1       2752(R13)
+	VSHUFI32X4       $0xdd, Z5, Z3, Z3
+	VMOVDQU32        Z3, Z5
+	VPSLLD           $0x02, 640(SP), Z9
+	VPTERNLOGD       $0xe4, Z1, Z9, Z5
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
+	VPDPBUSD.BCST    168(AX), Z5, Z17
+	VPSRLD           $0x04, Z3, Z3
+	VPSRLD           $0x02, 640(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z3
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    232(AX), Z3, Z16
+	PREFETCHT1       2816(R13)
+	VSHUFI32X4       $0xdd, Z7, Z4, Z3
+	VMOVDQU32        Z3, Z4
+	VPSLLD           $0x02, 896(SP), Z5
+	VPTERNLOGD       $0xe4, Z1, Z5, Z4
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    184(AX), Z4, Z12
+	PREFETCHT1       2880(R13)
+	VPSRLD           $0x04, Z3, Z3
+	VPSRLD           $0x02, 896(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    248(AX), Z3, Z8
+	PREFETCHT1       2944(R13)
+	VSHUFI32X4       $0x88, Z6, Z2, Z3
+	VSHUFI32X4       $0xdd, Z6, Z2, Z2
+	VSHUFI32X4       $0x88, Z14, Z10, Z4
+	VSHUFI32X4       $0xdd, Z14, Z10, Z5
+	VSHUFI32X4       $0x88, Z4, Z3, Z6
+	VMOVDQU32        Z6, Z7
+	VPSLLD           $0x04, 704(SP), Z9
+	VPTERNLOGD       $0xe4, Z1, Z9, Z7
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z7, Z7
+	VPDPBUSD.BCST    140(AX), Z7, Z20
+	PREFETCHT1       3008(R13)
+	VPSRLD           $0x04, Z6, Z6
+	VMOVDQU32        704(SP), Z7
+	VPTERNLOGD       $0xe4, Z1, Z7, Z6
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
+	VPDPBUSD.BCST    204(AX), Z6, Z19
+	PREFETCHT1       3072(R13)
+	VSHUFI32X4       $0x88, Z5, Z2, Z6
+	VMOVDQU32        Z6, Z7
+	VPSLLD           $0x04, 960(SP), Z9
+	VPTERNLOGD       $0xe4, Z1, Z9, Z7
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z7, Z7
+	VPDPBUSD.BCST    156(AX), Z7, Z22
+	VPSRLD           $0x04, Z6, Z6
+	VMOVDQU32        960(SP), Z7
+	VPTERNLOGD       $0xe4, Z1, Z7, Z6
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
+	VPDPBUSD.BCST    220(AX), Z6, Z21
+	PREFETCHT1       3136(R13)
+	VSHUFI32X4       $0xdd, Z4, Z3, Z3
+	VMOVDQU32        Z3, Z4
+	VPSLLD           $0x02, 704(SP), Z6
+	VPTERNLOGD       $0xe4, Z1, Z6, Z4
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
+	VPDPBUSD.BCST    172(AX), Z4, Z17
+	PREFETCHT1       3200(R13)
+	VPSRLD           $0x04, Z3, Z3
+	VPSRLD           $0x02, 704(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    236(AX), Z3, Z16
+	PREFETCHT1       3264(R13)
+	VSHUFI32X4       $0xdd, Z5, Z2, Z2
+	VMOVDQU32        Z2, Z3
+	VPSLLD           $0x02, 960(SP), Z4
+	VPTERNLOGD       $0xe4, Z1, Z4, Z3
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
+	VPDPBUSD.BCST    188(AX), Z3, Z12
+	PREFETCHT1       3328(R13)
+	VPSRLD           $0x04, Z2, Z2
+	VPSRLD           $0x02, 960(SP), Z3
+	VPTERNLOGD       $0xe4, Z1, Z3, Z2
+	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z2, Z2
+	VPDPBUSD.BCST    252(AX), Z2, Z8
+	VCVTDQ2PS        Z20, Z20
+	VMULPS           512(BX), Z20, Z2
+	VCVTDQ2PS        Z22, Z22
+	VFMADD231PS      576(BX), Z22, Z2
+	VFMADD231PS.BCST 16(CX), Z2, Z0
+	VCVTDQ2PS        Z17, Z17
+	VMULPS           640(BX), Z17, Z2
+	VCVTDQ2PS        Z12, Z12
+	VFMADD231PS      704(BX), Z12, Z2
+	VFMADD231PS.BCST 20(CX), Z2, Z0
+	VCVTDQ2PS        Z19, Z19
+	VMULPS           768(BX), Z19, Z2
+	VCVTDQ2PS        Z21, Z21
+	VFMADD231PS      832(BX), Z21, Z2
+	VFMADD231PS.BCST 24(CX), Z2, Z0
+	VCVTDQ2PS        Z16, Z16
+	VMULPS           896(BX), Z16, Z2
+	VCVTDQ2PS        Z8, Z8
+	VFMADD231PS      960(BX), Z8, Z2
+	VFMADD231PS.BCST 28(CX), Z2, Z0
 	ADDQ             $0x000000d2, SI
 	ADDQ             $0x000000d2, R9
 	ADDQ             $0x000000d2, R10

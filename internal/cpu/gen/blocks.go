@@ -30,7 +30,8 @@ type blockKernel struct {
 	ints         map[int]reg.VecVirtual // of groups that are under way
 	global       reg.VecVirtual         // the rows' tensor scales
 
-	scalesFrom, minsFrom int // of the pointers, of a piped kernel
+	scalesFrom, minsFrom int  // of the pointers, of a piped kernel
+	tight                bool // a piped one: few registers are left
 	fetch                func(Op)
 	between              func() // emits part of the product of the block before; nil: none
 }

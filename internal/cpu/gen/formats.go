@@ -45,9 +45,12 @@ var blockFormats = []blockFormat{
 // scaleByte makes byte b of every dword of v a float32.
 func (s isa) scaleByte(v reg.VecVirtual, b int) reg.VecVirtual {
 	t := s.vec()
-	if b == 3 {
+	switch b {
+	case 0:
+		s.andDword(0xff, v, t)
+	case 3:
 		VPSRLD(Imm(24), v, t)
-	} else {
+	default:
 		s.shift(-8*b, v, t)
 		s.andDword(0xff, t, t)
 	}
@@ -139,7 +142,10 @@ func bodyQ5K(k *blockKernel) func() {
 // bodyQ6K: 128 bytes of low nibbles, 64 of high pairs of bits, 16 scales, d. Codes are 32 more than they mean.
 func bodyQ6K(k *blockKernel) func() {
 	s := k.s
-	mask := s.memory(0x0f0f0f0f) // a piped kernel has no register left for it
+	var mask Op = s.memory(0x0f0f0f0f)
+	if !k.tight {
+		mask = s.every(0x0f)
+	}
 	spill := AllocLocal(16 * s.bytes())
 	place := func(i int) Mem { return spill.Offset(s.bytes() * i) }
 	return func() {

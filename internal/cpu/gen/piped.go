@@ -29,7 +29,7 @@ func (f *blockFormat) piped(rows int) {
 	scales, mins, size := f.pipedBuffer()
 	k := &blockKernel{
 		s: avx512, bytes: f.bytes, columns: f.columns, group: f.group, minima: f.minima, bias: f.bias,
-		scalesFrom: scales, minsFrom: mins,
+		scalesFrom: scales, minsFrom: mins, tight: true,
 		fetch: func(m Op) { PREFETCHT0(m) },
 	}
 	put := pointer("buffers")
