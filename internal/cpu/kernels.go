@@ -47,6 +47,9 @@ type kernels struct {
 	// readsFloats says that dot reads weights of every floatKind as they are stored, and not decoded ones alone.
 	readsFloats bool
 
+	// put writes the results of tiles, [tiles][rows][lanes], to rows of dst, or adds them; nil: the level does it in Go.
+	put func(dst []float32, width int, acc []float32, rows, tiles int, add bool)
+
 	// sumSquares is the sum of x_i^2; norm writes x_i scale w_i (norm_generic.go).
 	sumSquares func(x []float32) float32
 	norm       func(dst, x, w []float32, scale float32)

@@ -281,6 +281,44 @@ func checkGDNStep(src, dst []float32, before *gdnUpdate, row *gdnRow, j int, sta
 }
 
 // TestAttentionKernels holds the products of a page to float64.
+// TestPut puts tiles of results side by side into rows that are wider than they are: what lies beside them stays.
+func TestPut(t *testing.T) {
+	eachKernels(t, func(t *testing.T, k *kernels) {
+		if k.put == nil {
+			return
+		}
+		r := rand.New(rand.NewPCG(3, 4))
+		for _, rows := range []int{1, 2, 8, 13} {
+			for _, tiles := range []int{1, 3, 8} {
+				for _, add := range []bool{false, true} {
+					wide := tiles * k.lanes
+					width := wide + 5
+					acc := normals(t, r, tiles*rows*k.lanes)
+					dst, g := guard(t, (rows-1)*width+wide)
+					for i := range dst {
+						dst[i] = float32(r.NormFloat64())
+					}
+					want := slices.Clone(dst)
+					for i := range rows {
+						for j := range wide {
+							v := acc[j/k.lanes*rows*k.lanes+i*k.lanes+j%k.lanes]
+							if add {
+								v += want[i*width+j]
+							}
+							want[i*width+j] = v
+						}
+					}
+					k.put(dst, width, acc, rows, tiles, add)
+					g.check("put")
+					if !slices.Equal(dst, want) {
+						t.Errorf("%d rows, %d tiles, added %v: other results", rows, tiles, add)
+					}
+				}
+			}
+		}
+	})
+}
+
 func TestAttentionKernels(t *testing.T) {
 	eachKernels(t, func(t *testing.T, k *kernels) {
 		r := rand.New(rand.NewPCG(9, 10))

@@ -62,6 +62,15 @@ var exacts256 = exacts{
 	{{exact256r1g16, nil}, {exact256r1g16m, nil}},
 }
 
+// putTiles512 puts tiles.
+func putTiles512(dst []float32, width int, acc []float32, rows, tiles int, add bool) {
+	f := put512
+	if add {
+		f = putAdded512
+	}
+	f(first(dst), first(acc[:rows*tiles*lanes512]), width, rows, tiles)
+}
+
 // quantizeFloats512 rounds a panel.
 func quantizeFloats512(p *panel, x []float32, stride int) {
 	f := quantize512g32
@@ -105,7 +114,7 @@ func quantizeFloats256(p *panel, x []float32, stride int) {
 func kernels512() *kernels {
 	k := &kernels{
 		level: AVX512, lanes: lanes512, panels: []int{8, 4, 2, 1}, form: form512,
-		quantize: quantizeFloats512, unpack: unpackTile512, product: product512, fused: fused512, piped: piped512,
+		quantize: quantizeFloats512, unpack: unpackTile512, product: product512, fused: fused512, piped: piped512, put: putTiles512,
 		decode:      decodeE4M3(decodeE4M3_512),
 		readsFloats: true,
 		exact: func(acc []float32, t *tile, f *blockFormat, in *input, at int) {

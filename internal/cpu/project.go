@@ -102,6 +102,10 @@ func (t *productTask) some(w *worker, p *product, i, n int) {
 		b.tileProducts(w, up[:n*size], p.up, p.upIn, row, n)
 		b.k.swish(acc, acc, up)
 	}
+	if o, end := p.m.rowOrder, row+n*lanes; b.k.put != nil && end <= p.m.rows && (o == nil || end <= o.From) {
+		b.k.put(p.dst[row:(p.in.rows-1)*p.width+row+n*lanes], p.width, acc, p.in.rows, n, p.add)
+		return
+	}
 	for j := range n {
 		p.put(acc[j*size:(j+1)*size], lanes, row, min(lanes, p.m.rows-row))
 		row += lanes
@@ -179,10 +183,6 @@ func (p *product) put(acc []float32, lanes, row, rows int) {
 	}
 	for i := range p.in.rows {
 		from, to := acc[i*lanes:i*lanes+rows], p.dst[i*p.width+row:][:rows]
-		if rows == wideTile {
-			put16((*[wideTile]float32)(to), (*[wideTile]float32)(from), p.add)
-			continue
-		}
 		if !p.add {
 			copy(to, from)
 			continue
@@ -190,19 +190,6 @@ func (p *product) put(acc []float32, lanes, row, rows int) {
 		for j, v := range from {
 			to[j] += v
 		}
-	}
-}
-
-// wideTile is the number of rows of the largest tiles, whose results are put without a call for each row.
-const wideTile = 16
-
-func put16(to, from *[wideTile]float32, add bool) {
-	if !add {
-		*to = *from
-		return
-	}
-	for j, v := range from {
-		to[j] += v
 	}
 }
 

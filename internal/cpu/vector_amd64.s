@@ -779,3 +779,56 @@ loop:
 	JNZ          loop
 	VZEROUPPER
 	RET
+
+// func put512(dst *float32, acc *float32, width int, rows int, tiles int)
+// Requires: AVX, AVX512F
+TEXT ·put512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ acc+8(FP), CX
+	MOVQ width+16(FP), DX
+	MOVQ tiles+32(FP), BX
+	SHLQ $0x02, DX
+
+tile:
+	MOVQ AX, SI
+	MOVQ rows+24(FP), DI
+
+row:
+	VMOVUPS (CX), Z0
+	VMOVUPS Z0, (SI)
+	ADDQ    $0x00000040, CX
+	ADDQ    DX, SI
+	DECQ    DI
+	JNZ     row
+	ADDQ    $0x00000040, AX
+	DECQ    BX
+	JNZ     tile
+	VZEROUPPER
+	RET
+
+// func putAdded512(dst *float32, acc *float32, width int, rows int, tiles int)
+// Requires: AVX, AVX512F
+TEXT ·putAdded512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ acc+8(FP), CX
+	MOVQ width+16(FP), DX
+	MOVQ tiles+32(FP), BX
+	SHLQ $0x02, DX
+
+tile:
+	MOVQ AX, SI
+	MOVQ rows+24(FP), DI
+
+row:
+	VMOVUPS (CX), Z0
+	VADDPS  (SI), Z0, Z0
+	VMOVUPS Z0, (SI)
+	ADDQ    $0x00000040, CX
+	ADDQ    DX, SI
+	DECQ    DI
+	JNZ     row
+	ADDQ    $0x00000040, AX
+	DECQ    BX
+	JNZ     tile
+	VZEROUPPER
+	RET

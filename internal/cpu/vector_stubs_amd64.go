@@ -51,3 +51,9 @@ func addScaled512(dst *float32, x *float32, scale float32, n int)
 
 // Writes silu of the sum of four taps of n channels, a whole number of 16. The weights of a tap lie stride bytes on.
 func conv512(dst *float32, w *float32, stride int, t0 *float32, t1 *float32, t2 *float32, t3 *float32, n int)
+
+// Puts tiles of 16 results of each row, [tiles][rows][16], side by side to rows of the width.
+func put512(dst *float32, acc *float32, width int, rows int, tiles int)
+
+// Puts tiles of 16 results of each row, [tiles][rows][16], side by side to rows of the width.
+func putAdded512(dst *float32, acc *float32, width int, rows int, tiles int)

@@ -19,6 +19,35 @@ func vectorKernels() {
 		addScaled(s)
 		conv(s)
 	}
+	put(avx512, "put", false)
+	put(avx512, "putAdded", true)
+}
+
+// put makes the kernel that puts the results of tiles where they go.
+func put(s isa, name string, added bool) {
+	TEXT(name+s.name, NOSPLIT, "func(dst, acc *float32, width, rows, tiles int)")
+	Doc(label("Puts tiles of %d results of each row, [tiles][rows][%d], side by side to rows of the width.", s.lanes, s.lanes))
+	dst, acc, width, tiles := pointer("dst"), pointer("acc"), pointer("width"), pointer("tiles")
+	SHLQ(Imm(2), width)
+	to, rows := GP64(), GP64()
+	Label("tile")
+	MOVQ(dst, to)
+	Load(Param("rows"), rows)
+	Label("row")
+	v := s.load(at(acc, 0))
+	if added {
+		VADDPS(at(to, 0), v, v)
+	}
+	VMOVUPS(v, at(to, 0))
+	add(s.bytes(), acc)
+	ADDQ(width, to)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
+	add(s.bytes(), dst)
+	DECQ(tiles)
+	JNZ(LabelRef("tile"))
+	VZEROUPPER()
+	RET()
 }
 
 // fetchKernel fetches lines that are read soon.

@@ -32,6 +32,9 @@ func (f *blockFormat) piped(rows int) {
 		scalesFrom: scales, minsFrom: mins, tight: true,
 		fetch: func(m Op) { PREFETCHT0(m) },
 	}
+	if f.far {
+		k.fetch = func(m Op) { PREFETCHT1(m) }
+	}
 	put := pointer("buffers")
 	get := GP64()
 	LEAQ(at(put, size), get)
