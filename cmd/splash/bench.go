@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,7 +56,13 @@ func (b *benchOutput) check() error {
 	if err := bench.CheckPlotPath(b.plot); err != nil {
 		return usageError{err}
 	}
-	return nil
+	_, err := os.Stat(filepath.Dir(b.plot)) // now, not when all has been measured
+	return err
+}
+
+// interrupted reports whether an error is Ctrl+C's, not a measurement's own.
+func interrupted(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && errors.Is(err, context.Canceled)
 }
 
 // benchModel is which model is measured.
@@ -238,13 +245,16 @@ name them too.`,
 }
 
 // splitBackend parts MODEL@BACKEND.
-func splitBackend(name string) (path, backend string) {
+func splitBackend(name string) (path, backend string, err error) {
 	if at := strings.LastIndexByte(name, '@'); at > 0 {
 		if _, err := os.Stat(name); err != nil {
-			return name[:at], name[at+1:]
+			if at == len(name)-1 {
+				return "", "", usagef("%q names no backend behind its @", name)
+			}
+			return name[:at], name[at+1:], nil
 		}
 	}
-	return name, target.Auto
+	return name, target.Auto, nil
 }
 
 // namedKL is a model's result.
@@ -263,8 +273,11 @@ func runKL(cmd *cobra.Command, m benchModel, reference string, models []string, 
 	ctx := cmd.Context()
 	open := func(name string) (*target.Target, error) {
 		one := m
-		var path string
-		path, one.backend = splitBackend(name)
+		path, backend, err := splitBackend(name)
+		if err != nil {
+			return nil, err
+		}
+		one.backend = backend
 		one.named(path)
 		one.noDraft = true
 		return one.open(cmd)
@@ -292,12 +305,13 @@ func runKL(cmd *cobra.Command, m benchModel, reference string, models []string, 
 			break
 		}
 		r, err := oneKL(cmd, open, name, ref, tokens, o)
+		if interrupted(ctx, err) {
+			break
+		}
 		if err != nil {
 			return err
 		}
-		if r != nil {
-			results = append(results, namedKL{name, r})
-		}
+		results = append(results, namedKL{name, r})
 	}
 	if len(results) == 0 {
 		return context.Cause(ctx)
@@ -311,7 +325,7 @@ func runKL(cmd *cobra.Command, m benchModel, reference string, models []string, 
 			Results   []namedKL `json:"results"`
 		}{reference, results})
 	}
-	return printKL(cmd.OutOrStdout(), reference, results)
+	return printKL(cmd.OutOrStdout(), reference, results, len(results) < len(models))
 }
 
 func oneKL(cmd *cobra.Command, open func(string) (*target.Target, error), name string, ref *target.Target, tokens []int32, o bench.KLOptions) (*bench.KLResult, error) {
@@ -320,6 +334,9 @@ func oneKL(cmd *cobra.Command, open func(string) (*target.Target, error), name s
 		return nil, err
 	}
 	defer t.Close()
+	if got, want := t.Plan.Layout.Vocab, ref.Plan.Layout.Vocab; got != want {
+		return nil, fmt.Errorf("%s has a vocabulary of %d tokens; the reference's, of %d, cannot be compared with it", name, got, want)
+	}
 	bar := newBar(cmd, name, len(tokens)-1)
 	o.Progress = bar.add
 	defer bar.done()
@@ -338,7 +355,8 @@ func plotKL(path string, results []namedKL) error {
 	return bench.PlotKL(path, names, all)
 }
 
-func printKL(out io.Writer, reference string, results []namedKL) error {
+// printKL prints the results. left says that models are missing, which Ctrl+C left out.
+func printKL(out io.Writer, reference string, results []namedKL, left bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "model\tpositions\tmean KL\tmedian\tp99\tmax\ttop-1 same\tflips\tat near ties\tperplexity\treference\t")
 	for _, r := range results {
@@ -348,8 +366,11 @@ func printKL(out io.Writer, reference string, results []namedKL) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "reference: %s; KL in nats\n", reference)
-	return err
+	fmt.Fprintf(out, "reference: %s; KL in nats\n", reference)
+	if left || results[len(results)-1].Interrupted {
+		fmt.Fprintln(out, "interrupted: these are the positions that were done")
+	}
+	return nil
 }
 
 func newBenchTokens() *cobra.Command {
@@ -402,14 +423,22 @@ func runTokens(cmd *cobra.Command, m benchModel, prompts string, o bench.TokensO
 	if err != nil {
 		return err
 	}
+	if r.Interrupted && r.Prompts == 0 {
+		return context.Cause(cmd.Context())
+	}
 	var different []string
+	compared := false
 	if compare && !r.Interrupted {
 		m.noDraft = true
 		alone, err := tokensOnce(cmd, m, prompts, o, "without the draft")
-		if err != nil {
+		switch {
+		case interrupted(cmd.Context(), err) || err == nil && alone.Interrupted:
+			r.Interrupted = true
+		case err != nil:
 			return err
+		default:
+			different, compared = bench.DifferentAnswers(r, alone), true
 		}
-		different = bench.DifferentAnswers(r, alone)
 	}
 	if out.plot != "" {
 		if err := bench.PlotAcceptance(out.plot, r); err != nil {
@@ -421,12 +450,12 @@ func runTokens(cmd *cobra.Command, m benchModel, prompts string, o bench.TokensO
 			*bench.TokensResult
 			Compared  bool     `json:"compared"`
 			Different []string `json:"different"`
-		}{r, compare, different})
+		}{r, compared, different})
 	}
 	if err := printTokens(cmd.OutOrStdout(), r); err != nil {
 		return err
 	}
-	if compare && !r.Interrupted {
+	if compared {
 		fmt.Fprintf(cmd.OutOrStdout(), "%d of %d texts are the same without the draft\n", r.Prompts-len(different), r.Prompts)
 	}
 	return nil
@@ -457,9 +486,19 @@ func tokensOnce(cmd *cobra.Command, m benchModel, path string, o bench.TokensOpt
 
 func printTokens(out io.Writer, r *bench.TokensResult) error {
 	fmt.Fprintf(out, "%d prompts, %d tokens after the first of each in %d cycles: %.3f tokens a cycle\n", r.Prompts, r.Tokens, r.LaneCycles, r.TokensPerCycle)
-	if r.Drafted == 0 {
-		return nil
+	if r.Drafted > 0 {
+		if err := printDrafted(out, r); err != nil {
+			return err
+		}
 	}
+	if r.Interrupted {
+		fmt.Fprintln(out, "interrupted: these are the answers that were done")
+	}
+	return nil
+}
+
+// printDrafted prints what became of the proposals.
+func printDrafted(out io.Writer, r *bench.TokensResult) error {
 	fmt.Fprintf(out, "%d of %d verified proposals accepted (%.1f%%)\n", r.Accepted, r.Drafted, 100*r.AcceptanceRate)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "position\tverified\taccepted\trate\twith all before\t")
@@ -473,9 +512,6 @@ func printTokens(out io.Writer, r *bench.TokensResult) error {
 	fmt.Fprintf(out, "acceptance model: slope %.3f, intercepts %.3f\n", r.Slope, r.Intercept)
 	for _, l := range r.Lines {
 		fmt.Fprintf(out, "cost of a cycle of %d lanes: %.2f ms + %.3f ms a row (%d cycles)\n", l.Lanes, l.BaseMs, l.RowMs, l.Cycles)
-	}
-	if r.Interrupted {
-		fmt.Fprintln(out, "interrupted: these are the answers that were done")
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -42,16 +43,15 @@ func (s *speedRun) run(cmd *cobra.Command, out benchOutput) error {
 	if limit := t.Engine.Context; s.o.Prompt+s.o.Tokens > limit {
 		return usagef("--prompt and --tokens are %d together; the model's context is %d", s.o.Prompt+s.o.Tokens, limit)
 	}
-	r := speedReport{Backend: t.Backend}
-	if s.starts > 0 {
-		if r.Start, err = s.start(cmd); err != nil {
-			return err
-		}
+	r := speedReport{Backend: t.Backend, SpeedResult: &bench.SpeedResult{Prompt: s.o.Prompt, Tokens: s.o.Tokens}}
+	err = s.measure(cmd, t, &r)
+	if interrupted(cmd.Context(), err) && (r.Start != nil || r.Passes != nil || len(r.Rows) > 0) {
+		r.Interrupted, err = true, nil
 	}
-	if err := s.measure(cmd, t, &r); err != nil {
+	if err != nil {
 		return err
 	}
-	if out.plot != "" {
+	if out.plot != "" && len(r.Rows) > 0 {
 		if err := bench.PlotSpeed(out.plot, r.SpeedResult); err != nil {
 			return err
 		}
@@ -62,25 +62,36 @@ func (s *speedRun) run(cmd *cobra.Command, out benchOutput) error {
 	return printSpeed(cmd.OutOrStdout(), t, &r)
 }
 
-// start starts processes one after another. The first of them may be the one that brings the file into memory.
+// start starts processes one after another. The first of them may be the one that brings the file into memory. An error comes
+// with what those before it took.
 func (s *speedRun) start(cmd *cobra.Command) (*startup, error) {
 	bar := newBar(cmd, "starts", s.starts)
 	defer bar.done()
 	var all []*startup
-	for i := range s.starts {
-		one, err := measureStart(cmd, s.m, s.o.Prompt, s.o.Tokens)
-		if err != nil {
-			return nil, err
+	var err error
+	for len(all) < s.starts {
+		var one *startup
+		if one, err = measureStart(cmd, s.m, s.o.Prompt, s.o.Tokens); err != nil {
+			break
 		}
 		all = append(all, one)
-		bar.set(i + 1)
+		bar.set(len(all))
+	}
+	if len(all) == 0 {
+		return nil, err
 	}
 	slices.SortFunc(all, func(a, b *startup) int { return cmp.Compare(a.FirstMs, b.FirstMs) })
-	return all[(len(all)-1)/2], nil
+	return all[(len(all)-1)/2], err
 }
 
+// measure fills the report. An error leaves in it what was done before.
 func (s *speedRun) measure(cmd *cobra.Command, t *target.Target, r *speedReport) (err error) {
 	ctx := cmd.Context()
+	if s.starts > 0 {
+		if r.Start, err = s.start(cmd); err != nil {
+			return err
+		}
+	}
 	if s.rounds > 0 {
 		if r.Passes, err = bench.MeasurePasses(ctx, t.Network, t.Plan, s.rounds); err != nil {
 			return err
@@ -98,10 +109,14 @@ func (s *speedRun) measure(cmd *cobra.Command, t *target.Target, r *speedReport)
 	defer e.Close()
 	bar := newBar(cmd, "runs", len(s.o.Lanes)*s.o.Runs)
 	s.o.Progress = func(done, _ int) { bar.set(done) }
-	r.SpeedResult, err = bench.Speed(ctx, e, s.o)
+	speed, err := bench.Speed(ctx, e, s.o)
 	bar.done()
-	if err != nil || r.Interrupted {
+	if err != nil {
 		return err
+	}
+	r.SpeedResult = speed
+	if r.Interrupted {
+		return context.Cause(ctx)
 	}
 	prompt := min(s.conversation, t.Engine.Context-bench.TurnTokens)
 	if prompt > 0 {

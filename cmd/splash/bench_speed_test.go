@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"os/exec"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -17,6 +21,23 @@ func TestBenchSpeedStarts(t *testing.T) {
 	if runtime.GOOS == "linux" && !strings.Contains(first, "; resident after 20 tokens: ") {
 		t.Errorf("no resident memory in %s", first)
 	}
+}
+
+// TestStartIsInterrupted has a process that is timed end by Ctrl+C, as both are of one terminal: the error is Ctrl+C's.
+func TestStartIsInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	child := exec.CommandContext(ctx, itself(t), "bench", "nonsense")
+	child.Stderr = onWrite(func() { cancel(signalled{syscall.SIGINT}) })
+	if _, err := timeStart(ctx, child); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+type onWrite func()
+
+func (f onWrite) Write(p []byte) (int, error) {
+	f()
+	return len(p), nil
 }
 
 func TestBenchSpeedRefusals(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -99,6 +100,11 @@ func measureStart(cmd *cobra.Command, m benchModel, prompt, tokens int) (*startu
 	child := exec.CommandContext(cmd.Context(), self, args...)
 	child.Args[0] = os.Args[0]
 	child.Stderr = cmd.ErrOrStderr()
+	return timeStart(cmd.Context(), child)
+}
+
+// timeStart runs a process that says when it has a first token, and then what it has in memory. ctx is the process's own.
+func timeStart(ctx context.Context, child *exec.Cmd) (*startup, error) {
 	out, err := child.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -117,6 +123,9 @@ func measureStart(cmd *cobra.Command, m benchModel, prompt, tokens int) (*startu
 		last = append(last[:0], lines.Bytes()...)
 	}
 	if err := errors.Join(lines.Err(), child.Wait()); err != nil {
+		if ctx.Err() != nil { // Ctrl+C killed it
+			return nil, context.Cause(ctx)
+		}
 		return nil, fmt.Errorf("the process started to be timed: %w", err)
 	}
 	if err := json.Unmarshal(last, &s.startReport); err != nil {

@@ -7,8 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
+	"splash/bench"
 	"splash/dequant"
 	"splash/fixtures"
 	"splash/internal/engine"
@@ -94,6 +96,10 @@ func TestMeasureUsage(t *testing.T) {
 		{[]string{"bench", "kl", "a.gguf", ""}, 2, "error: a reference and at least one model beside it are needed"},
 		{[]string{"bench", "kl", "none.gguf", "none.gguf"}, 1, "none.gguf"},
 		{[]string{"bench", "kl", "a.gguf", "b.gguf", "--tokens", "1"}, 2, "error: --tokens is 1; at least 2 are needed"},
+		{[]string{"bench", "kl", pebblePath("pebble-Q8_0.gguf") + "@", "b.gguf"}, 2, "names no backend behind its @"},
+		{[]string{"bench", "kl", pebblePath("pebble-Q8_0.gguf"), filepath.Join("..", "..", "fixtures", "tiny", "tiny-qwen35-Q8_0.gguf")}, 1,
+			"has a vocabulary of "},
+		{[]string{"bench", "kl", "a.gguf", "b.gguf", "--plot", filepath.Join("none", "a.svg")}, 1, "none"},
 		{[]string{"bench", "draft", "a.gguf", "--model-dir", "b.gguf"}, 2, "name two"},
 		{[]string{"bench", "speed", ""}, 2, "the model's name is empty"},
 		{[]string{"bench", "throughput", "owner/absent"}, 1, "owner/absent"},
@@ -112,6 +118,47 @@ func TestMeasureUsage(t *testing.T) {
 		status, _, stderr := invoke(t, c.args...)
 		if status != c.status || !strings.Contains(stderr, c.says) {
 			t.Errorf("%v: status %d, %s", c.args, status, stderr)
+		}
+	}
+}
+
+// TestMeasurementsAreInterrupted: Ctrl+C before anything was done is the signal's status, without a word.
+func TestMeasurementsAreInterrupted(t *testing.T) {
+	for _, args := range [][]string{
+		{"kl", pebblePath("pebble-Q8_0.gguf"), pebblePath("pebble-Q8_0.gguf")}, {"tokens"}, {"tokens", "--no-draft"}, {"speed", "--starts", "1"},
+		{"speed", "--starts", "0", "--passes", "0"}, {"speed", "--starts", "0", "--passes", "1"},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(signalled{syscall.SIGINT})
+		var stdout, stderr bytes.Buffer
+		status := run(ctx, append([]string{"bench"}, args...), console{strings.NewReader(""), &stdout, &stderr})
+		if status != 128+int(syscall.SIGINT) || stdout.Len() > 0 || strings.Contains(stderr.String(), "error") {
+			t.Errorf("%v: status %d, %s%s", args, status, &stdout, &stderr)
+		}
+	}
+}
+
+// TestInterruptedMeasurementSaysSo reads what is printed of a part.
+func TestInterruptedMeasurementSaysSo(t *testing.T) {
+	const says = "interrupted: these are the "
+	one := []namedKL{{"a", &bench.KLResult{Positions: 1}}}
+	part := []namedKL{{"a", &bench.KLResult{Positions: 1, Interrupted: true}}}
+	for name, c := range map[string]struct {
+		print func(*bytes.Buffer) error
+		part  bool
+	}{
+		"kl":                {func(b *bytes.Buffer) error { return printKL(b, "r", one, false) }, false},
+		"kl, models left":   {func(b *bytes.Buffer) error { return printKL(b, "r", one, true) }, true},
+		"kl, part of one":   {func(b *bytes.Buffer) error { return printKL(b, "r", part, false) }, true},
+		"without proposals": {func(b *bytes.Buffer) error { return printTokens(b, &bench.TokensResult{Prompts: 1, Interrupted: true}) }, true},
+		"tokens": {func(b *bytes.Buffer) error {
+			return printTokens(b, &bench.TokensResult{Prompts: 1, Drafted: 1, Interrupted: true})
+		}, true},
+		"all tokens": {func(b *bytes.Buffer) error { return printTokens(b, &bench.TokensResult{Prompts: 1, Drafted: 1}) }, false},
+	} {
+		var b bytes.Buffer
+		if err := c.print(&b); err != nil || strings.Contains(b.String(), says) != c.part {
+			t.Errorf("%s: %v, %s", name, err, &b)
 		}
 	}
 }
