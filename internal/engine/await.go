@@ -20,7 +20,7 @@ func (e *Engine) awaits(s *Stream) bool {
 	}
 	a := &s.awaited
 	if a.by != nil {
-		if a.by.at < a.at && slices.Contains(e.active, a.by) && s.request.Priority <= a.by.request.Priority {
+		if e.reads(a.by, s) {
 			return true
 		}
 		a.by = nil
@@ -31,6 +31,11 @@ func (e *Engine) awaits(s *Stream) bool {
 	a.starts = e.starts
 	e.share(s)
 	return a.by != nil
+}
+
+// reads reports whether a stream still reads the beginning that another one awaits of it.
+func (e *Engine) reads(by, s *Stream) bool {
+	return by.at < s.awaited.at && slices.Contains(e.active, by) && s.request.Priority <= by.request.Priority
 }
 
 // share finds the lane that reads most of a request's beginning, and has it keep its states where they part.
@@ -75,7 +80,7 @@ func (s *Stream) keepAt(at int) {
 // awaiting is the number of requests that let others read their beginnings.
 func (e *Engine) awaiting() (n int) {
 	for _, s := range e.waiting {
-		if s.awaited.by != nil {
+		if by := s.awaited.by; by != nil && e.reads(by, s) {
 			n++
 		}
 	}

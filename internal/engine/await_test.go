@@ -53,6 +53,29 @@ func TestSharedBeginningIsReadOnce(t *testing.T) {
 	})
 }
 
+// TestBeginningThatWasReadIsNotAwaited: requests that find no lane once the beginning is read wait for a lane, not for it.
+func TestBeginningThatWasReadIsNotAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(97)
+		paced(f, time.Millisecond)
+		e := New(f, Options{Context: 1 << 20, Chunk: 100, Lanes: 2})
+		defer e.Close()
+		for _, r := range beginAlike(6, 2000, 40) {
+			r.MaxTokens = 2000
+			submit(t, e, r)
+		}
+		for _, want := range []int{5, 0} {
+			time.Sleep(1500 * time.Millisecond)
+			if s := e.Stats(); s.Admission.Prefix != want {
+				t.Errorf("%d of %d that wait do so for a beginning, want %d", s.Admission.Prefix, s.Waiting, want)
+			}
+		}
+		if s := e.Stats(); s.Active != 2 || s.Waiting != 4 || s.Admission.Lanes == 0 {
+			t.Errorf("%d have lanes, %d wait: %+v", s.Active, s.Waiting, s.Admission)
+		}
+	})
+}
+
 // TestBeginningOfOthers holds what no request waits for: a lane of a lower priority, one that was cancelled, and a beginning
 // that is not kept.
 func TestBeginningOfOthers(t *testing.T) {
