@@ -14,9 +14,10 @@ type task interface {
 	run(w, first, last int)
 }
 
-// A pool runs one task at a time on a fixed number of workers, of which the caller is the first. Workers take runs of parts
-// until none is left, long ones first, which memory is read the fastest in, short ones at the end, where all are to be done
-// together. One that is not scheduled in time is not waited for: it finds the task closed. Between tasks they spin
+// A pool runs one task at a time on a fixed number of workers, of which the caller is the first. Each has a share of the
+// parts, the same of every task with as many, so that what it wrote is in its caches when it comes to it again. It takes runs
+// of them, long ones first, which memory is read the fastest in, short ones at the end, and then of what is left of the others'
+// shares, so that all are done together. One that is not scheduled in time is not waited for: it finds the task closed. Between tasks they spin
 // for a moment, since the next one of a pass is a few microseconds away, and then sleep.
 type pool struct {
 	workers int
@@ -24,17 +25,24 @@ type pool struct {
 	// state is the task under way: its generation, whether workers may still join, how many have.
 	state atomic.Uint64
 	left  atomic.Int64 // workers that have joined and are done
-	next  atomic.Int64 // the first part that no one has taken
 
 	task  task
 	parts int
 	grain int
+	share []share // of each worker
 	panic atomic.Pointer[any]
 
 	sleepers atomic.Int32
 	mu       sync.Mutex
 	wake     *sync.Cond
 	closed   atomic.Bool
+}
+
+// A share is the parts that one worker takes before others do.
+type share struct {
+	next atomic.Int64 // the first that no one has taken
+	end  int
+	_    [cacheLine - 16]byte
 }
 
 // The fields of state.
@@ -48,7 +56,7 @@ const (
 const spins = 4000
 
 func newPool(workers int) *pool {
-	p := &pool{workers: workers}
+	p := &pool{workers: workers, share: make([]share, workers)}
 	p.wake = sync.NewCond(&p.mu)
 	for w := 1; w < workers; w++ {
 		go p.work(w)
@@ -74,7 +82,10 @@ func (p *pool) run(t task, parts, grain int) {
 		return
 	}
 	p.task, p.parts, p.grain = t, parts, grain
-	p.next.Store(0)
+	for w := range p.share {
+		p.share[w].next.Store(int64(w * parts / p.workers))
+		p.share[w].end = (w + 1) * parts / p.workers
+	}
 	p.left.Store(0)
 	p.state.Store((p.state.Load()/generation+1)*generation + openBit)
 	if p.sleepers.Load() > 0 {
@@ -104,13 +115,20 @@ func (p *pool) take(w int) {
 			p.fail(v)
 		}
 	}()
+	for i := range p.workers {
+		p.empty(w, &p.share[(w+i)%p.workers])
+	}
+}
+
+// empty runs parts of a share until none is left.
+func (p *pool) empty(w int, s *share) {
 	for {
-		first := int(p.next.Load())
-		if first >= p.parts {
+		first := int(s.next.Load())
+		if first >= s.end {
 			return
 		}
-		last := min(first+max(p.grain, (p.parts-first)/p.workers), p.parts)
-		if p.next.CompareAndSwap(int64(first), int64(last)) {
+		last := min(first+max(p.grain, (s.end-first)/2), s.end)
+		if s.next.CompareAndSwap(int64(first), int64(last)) {
 			p.task.run(w, first, last)
 		}
 	}
@@ -119,7 +137,9 @@ func (p *pool) take(w int) {
 // fail keeps a panic for the caller, and the parts that are left from being run.
 func (p *pool) fail(v any) {
 	p.panic.Store(&v)
-	p.next.Store(math.MaxInt)
+	for w := range p.share {
+		p.share[w].next.Store(math.MaxInt)
+	}
 }
 
 func (p *pool) work(w int) {
