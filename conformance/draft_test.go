@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"splash/internal/engine"
-	"splash/internal/gguf"
 	"splash/internal/model"
 	"splash/internal/reference"
 	"splash/planner"
@@ -18,15 +17,7 @@ import (
 // loadPair builds the demonstration model and its draft on the oracle backend.
 func loadPair(t testing.TB, target string, o engine.Options, unrounded bool) (model.Network, engine.Proposer) {
 	t.Helper()
-	f, err := gguf.Open(demoPath(target))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	p, err := planner.PlanGGUF(f.Header)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, w := openFile(t, demoPath(target))
 	config, err := os.ReadFile(demoPath("draft/config.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +35,7 @@ func loadPair(t testing.TB, target string, o engine.Options, unrounded bool) (mo
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := model.New(reference.New(p, o.MaxRows()), p, planner.OpenGGUF(f, p), model.Options{Taps: sizes.Taps})
+	n, err := model.New(reference.New(p, o.MaxRows()), p, w, model.Options{Taps: sizes.Taps})
 	if err != nil {
 		t.Fatal(err)
 	}

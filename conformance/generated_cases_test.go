@@ -11,7 +11,6 @@ import (
 	"splash/dequant"
 	"splash/fixtures"
 	"splash/internal/engine"
-	"splash/internal/gguf"
 	"splash/internal/model"
 	"splash/internal/reference"
 	"splash/internal/safetensors"
@@ -32,16 +31,8 @@ func TestSplitNamedByALaterPart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := gguf.Open(paths[2])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	p, err := planner.PlanGGUF(f.Header)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := runAll(t, build(t, p, planner.OpenGGUF(f, p), len(tokens), model.Options{}), tokens)
+	p, w := openFile(t, paths[2])
+	got := runAll(t, build(t, p, w, len(tokens), model.Options{}), tokens)
 	if at := firstDifference(want, got); at >= 0 {
 		t.Errorf("the split differs from the whole file in row %d", at)
 	}

@@ -53,12 +53,7 @@ func openGGUF(t testing.TB, g *fixtures.GGUF) (*planner.Plan, planner.Weights) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { f.Close() })
-	p, err := planner.PlanGGUF(f.Header)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p, planner.OpenGGUF(f, p)
+	return planned(t, f)
 }
 
 func openCheckpoint(t testing.TB, c *fixtures.Checkpoint) (*planner.Plan, planner.Weights) {

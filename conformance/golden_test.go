@@ -27,19 +27,32 @@ const goldenTolerance = 1e-4
 
 func tinyPath(name string) string { return filepath.Join("..", "fixtures", "tiny", name) }
 
-// load opens a GGUF and builds its network on the oracle backend.
-func load(t testing.TB, path string, maxRows int, o model.Options) (*planner.Plan, model.Network) {
+// openFile opens a GGUF for as long as the test runs.
+func openFile(t testing.TB, path string) (*planner.Plan, planner.Weights) {
 	t.Helper()
 	f, err := gguf.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return planned(t, f)
+}
+
+// planned plans an opened GGUF, and closes it when the test ends.
+func planned(t testing.TB, f *gguf.File) (*planner.Plan, planner.Weights) {
+	t.Helper()
 	t.Cleanup(func() { f.Close() })
 	p, err := planner.PlanGGUF(f.Header)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := model.New(reference.New(p, maxRows), p, planner.OpenGGUF(f, p), o)
+	return p, planner.OpenGGUF(f, p)
+}
+
+// load opens a GGUF and builds its network on the oracle backend.
+func load(t testing.TB, path string, maxRows int, o model.Options) (*planner.Plan, model.Network) {
+	t.Helper()
+	p, w := openFile(t, path)
+	n, err := model.New(reference.New(p, maxRows), p, w, o)
 	if err != nil {
 		t.Fatal(err)
 	}

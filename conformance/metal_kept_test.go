@@ -7,7 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"splash/internal/gguf"
 	"splash/internal/model"
 	"splash/internal/reference"
 	"splash/oracle"
@@ -35,16 +34,8 @@ type keptForm struct {
 func TestKeptText(t *testing.T) {
 	for _, name := range tinyModels {
 		t.Run(name, func(t *testing.T) {
-			f, err := gguf.Open(tinyPath(name + ".gguf"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			p, err := planner.PlanGGUF(f.Header)
-			if err != nil {
-				t.Fatal(err)
-			}
-			testKeptText(t, p, planner.OpenGGUF(f, p), 12, 6)
+			p, w := openFile(t, tinyPath(name+".gguf"))
+			testKeptText(t, p, w, 12, 6)
 		})
 	}
 	for _, m := range inContainers() {

@@ -12,7 +12,6 @@ import (
 	"splash/fixtures"
 	"splash/internal/cpu"
 	"splash/internal/engine"
-	"splash/internal/gguf"
 	"splash/internal/model"
 	"splash/oracle"
 	"splash/planner"
@@ -165,18 +164,10 @@ func TestModelsGolden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := gguf.Open(tinyPath(name + ".gguf"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { f.Close() })
-		p, err := planner.PlanGGUF(f.Header)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p, w := openFile(t, tinyPath(name+".gguf"))
 		for _, b := range modelBackends() {
 			taps := []int{0, 1, 2, 3}
-			n, err := model.New(b.open(t, p, len(g.Tokens)), p, planner.OpenGGUF(f, p), model.Options{Taps: taps})
+			n, err := model.New(b.open(t, p, len(g.Tokens)), p, w, model.Options{Taps: taps})
 			if err != nil {
 				t.Fatal(err)
 			}

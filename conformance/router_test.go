@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"splash/conformance"
-	"splash/internal/gguf"
 	"splash/internal/model"
 	"splash/internal/reference"
 	"splash/planner"
@@ -43,17 +42,9 @@ func TestGoldenRouting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := gguf.Open(tinyPath(name + ".gguf"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	p, err := planner.PlanGGUF(f.Header)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, w := openFile(t, tinyPath(name+".gguf"))
 	b := &routes{Backend: reference.New(p, 64), rows: len(g.Tokens)}
-	n, err := model.New(b, p, planner.OpenGGUF(f, p), model.Options{})
+	n, err := model.New(b, p, w, model.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -200,3 +200,23 @@ func (k *exacts) run(acc []float32, lanes int, t *tile, f *blockFormat, in *inpu
 		r += n
 	}
 }
+
+// globals writes the tensor scales of rows where minima go, which formats that have them have none of.
+func (t *tile) globals(m *matrix, row, rows int) {
+	for i := range rows {
+		t.mins[i] = globalOf(&m.stored, row+i)
+	}
+}
+
+// place is where unit at of a tile's rows lies, and where the next tile's does: a tile's units are one after another in the
+// file when they are as many as a row has, and as many bytes are fetched ahead as are read.
+func (u *tileUnpacker) place(m *matrix, row, at, lanes int) (src, ahead *byte, stride int) {
+	stride = m.cols / (u.units * unit) * u.bytes
+	data, from := m.stored.Data, row*stride+at/u.units*u.bytes
+	src = &data[from]
+	ahead = src
+	if row+2*lanes <= m.rows {
+		ahead = &data[(row+lanes)*stride+at/u.units*u.bytes*lanes]
+	}
+	return src, ahead, stride
+}

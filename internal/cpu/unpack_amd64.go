@@ -181,13 +181,6 @@ func (a *apartAssembly) apartNVFP4(t *tile, m *matrix, row, at, units int) {
 	a.e4m3(first(t.scales), first(t.mins), &m.stored.Scales[row*m.cols/16+2*at], m.cols/16, 2*units)
 }
 
-// globals writes the tensor scales of rows where minima go, which formats that have them have none of.
-func (t *tile) globals(m *matrix, row, rows int) {
-	for i := range rows {
-		t.mins[i] = globalOf(&m.stored, row+i)
-	}
-}
-
 // form512 is a format's form in tiles of unsigned codes.
 func form512(f *blockFormat, m *dequant.Matrix) {
 	switch f.tile = apart512.unpacker(unpackers512, m); {
@@ -226,19 +219,6 @@ func (u *tileUnpacker) unpack(t *tile, m *matrix, row, rows, at, units, lanes in
 	}
 	u.f(first(t.codes), first(t.scales), first(t.mins), src, stride, units/u.units, ahead)
 	return true
-}
-
-// place is where unit at of a tile's rows lies, and where the next tile's does: a tile's units are one after another in the
-// file when they are as many as a row has, and as many bytes are fetched ahead as are read.
-func (u *tileUnpacker) place(m *matrix, row, at, lanes int) (src, ahead *byte, stride int) {
-	stride = m.cols / (u.units * unit) * u.bytes
-	data, from := m.stored.Data, row*stride+at/u.units*u.bytes
-	src = &data[from]
-	ahead = src
-	if row+2*lanes <= m.rows {
-		ahead = &data[(row+lanes)*stride+at/u.units*u.bytes*lanes]
-	}
-	return src, ahead, stride
 }
 
 // fused512 multiplies 16 rows by one row of activations without a tile between, where the format has a kernel for it.

@@ -8,9 +8,10 @@ import (
 
 // A tileUnpacker unpacks blocks of 8 rows straight into a tile.
 type tileUnpacker struct {
-	f     func(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
-	units int // of a block
-	bytes int // of it
+	f      func(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+	units  int  // of a block
+	bytes  int  // of it
+	scaled bool // f takes the rows' tensor scales where minima go
 
 	// apart unpacks the scales and minima that do not lie in the blocks; nil: there are none.
 	apart func(t *tile, m *dequant.Matrix, row, at, units int)
@@ -36,7 +37,7 @@ var unpackersNEON = map[dequant.Type]*tileUnpacker{
 	dequant.Q5_1:          {f: unpackQ51NEON, units: 1, bytes: 24, fused: fusedQ51NEON},
 	dequant.Q2_K:          {f: unpackQ2KNEON, units: 8, bytes: 84, fused: fusedQ2KNEON},
 	dequant.Q3_K:          {f: unpackQ3KNEON, units: 8, bytes: 110, fused: fusedQ3KNEON},
-	dequant.NVFP4:         {f: unpackNVFP4NEON, units: 2, bytes: 36, fused: fusedNVFP4NEON},
+	dequant.NVFP4:         {f: unpackNVFP4NEON, units: 2, bytes: 36, scaled: true, fused: fusedNVFP4NEON},
 	dequant.IQ2XXS:        {f: unpackIQ2XXSNEON, units: 8, bytes: 66, fused: fusedIQ2XXSNEON},
 	dequant.IQ3XXS:        {f: unpackIQ3XXSNEON, units: 8, bytes: 98, fused: fusedIQ3XXSNEON},
 	dequant.IQ2XS:         {f: unpackIQ2XSNEON, units: 8, bytes: 74, fused: fusedIQ2XSNEON},
@@ -124,34 +125,14 @@ func unpackTileNEON(w *worker, m *matrix, row, rows, at, units int) {
 		unpackRowsNEON(w, m, row, rows, at, units)
 		return
 	}
-	t.globals(m, row)
-	src, ahead, stride := u.place(m, row, at)
+	if u.scaled {
+		t.globals(m, row, lanesNEON)
+	}
+	src, ahead, stride := u.place(m, row, at, lanesNEON)
 	u.f(first(t.codes), first(t.scales), first(t.mins), src, stride, units/u.units, ahead)
 	if u.apart != nil {
 		u.apart(t, &m.stored, row, at, units)
 	}
-}
-
-// globals puts the scales of rows where the kernel of a format that has such finds them.
-func (t *tile) globals(m *matrix, row int) {
-	if m.stored.Format.Type == dequant.NVFP4 {
-		for i := range lanesNEON {
-			t.mins[i] = globalOf(&m.stored, row+i)
-		}
-	}
-}
-
-// place is where unit at of 8 rows lies, and where the part of the next 8 rows does that is fetched beside it: those are
-// one after another in the file, and as many bytes are fetched ahead as are read.
-func (u *tileUnpacker) place(m *matrix, row, at int) (src, ahead *byte, stride int) {
-	stride = m.cols / (u.units * unit) * u.bytes
-	data, from := m.stored.Data, row*stride+at/u.units*u.bytes
-	src = &data[from]
-	ahead = src
-	if row+2*lanesNEON <= m.rows {
-		ahead = &data[(row+lanesNEON)*stride+at/u.units*u.bytes*lanesNEON]
-	}
-	return src, ahead, stride
 }
 
 // fusedNEON multiplies 8 rows by one row of activations without a tile between, where the format has a kernel for it.
@@ -162,8 +143,10 @@ func fusedNEON(w *worker, acc []float32, m *matrix, in *input, row int) bool {
 	}
 	t, p := &w.tile, &in.panels[0]
 	t.shape(m.blocks, lanesNEON, 0)
-	t.globals(m, row)
-	src, ahead, stride := u.place(m, row, 0)
+	if u.scaled {
+		t.globals(m, row, lanesNEON)
+	}
+	src, ahead, stride := u.place(m, row, 0, lanesNEON)
 	u.fused(first(acc), first(t.scales), first(t.mins), src, stride, m.cols/unit/u.units, ahead,
 		first(p.codes), first(p.scales), first(p.sums))
 	return true

@@ -63,28 +63,35 @@ func sameFloat(a, b float32) bool {
 	return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b
 }
 
+// eachHostile gives check matrices of every format of blocks, of any bytes, two tiles high, at both ends of memory that nothing
+// beyond can be read of.
+func eachHostile(t *testing.T, k *kernels, r *rand.Rand, check func(m *matrix)) {
+	t.Helper()
+	for _, cols := range []int{256, 768} {
+		for _, stored := range blockMatrices(t, 2*k.lanes, cols, r) {
+			for round := range 5 {
+				for _, b := range [][]byte{stored.Data, stored.Scales, stored.Biases} {
+					hostile(b, round, r)
+				}
+				begin, end := stored, stored
+				begin.Data, end.Data = fenced(t, stored.Data)
+				begin.Scales, end.Scales = fenced(t, stored.Scales)
+				begin.Biases, end.Biases = fenced(t, stored.Biases)
+				for _, m := range []dequant.Matrix{begin, end} {
+					check(blocked(t, k, m))
+				}
+			}
+		}
+	}
+}
+
 // TestUnpackHostile holds the tiles of every level and format to the natural form, bit for bit but for the payload of a
 // NaN, on blocks of any bytes: whole tiles of whole spans and of the least that a row can have, at both ends of memory that
 // nothing beyond can be read of, and into tiles that nothing beyond may be written of.
 func TestUnpackHostile(t *testing.T) {
 	eachKernels(t, func(t *testing.T, k *kernels) {
 		r := rand.New(rand.NewPCG(23, 24))
-		for _, cols := range []int{256, 768} {
-			for _, stored := range blockMatrices(t, 2*k.lanes, cols, r) {
-				for round := range 5 {
-					for _, b := range [][]byte{stored.Data, stored.Scales, stored.Biases} {
-						hostile(b, round, r)
-					}
-					begin, end := stored, stored
-					begin.Data, end.Data = fenced(t, stored.Data)
-					begin.Scales, end.Scales = fenced(t, stored.Scales)
-					begin.Biases, end.Biases = fenced(t, stored.Biases)
-					for _, m := range []dequant.Matrix{begin, end} {
-						checkHostile(t, k, blocked(t, k, m))
-					}
-				}
-			}
-		}
+		eachHostile(t, k, r, func(m *matrix) { checkHostile(t, k, m) })
 	})
 }
 
@@ -133,22 +140,7 @@ func TestFusedHostile(t *testing.T) {
 			return
 		}
 		r := rand.New(rand.NewPCG(27, 28))
-		for _, cols := range []int{256, 768} {
-			for _, stored := range blockMatrices(t, 2*k.lanes, cols, r) {
-				for round := range 5 {
-					for _, b := range [][]byte{stored.Data, stored.Scales, stored.Biases} {
-						hostile(b, round, r)
-					}
-					begin, end := stored, stored
-					begin.Data, end.Data = fenced(t, stored.Data)
-					begin.Scales, end.Scales = fenced(t, stored.Scales)
-					begin.Biases, end.Biases = fenced(t, stored.Biases)
-					for _, m := range []dequant.Matrix{begin, end} {
-						checkFused(t, k, blocked(t, k, m), normals(t, r, cols))
-					}
-				}
-			}
-		}
+		eachHostile(t, k, r, func(m *matrix) { checkFused(t, k, m, normals(t, r, m.cols)) })
 	})
 }
 

@@ -26,16 +26,8 @@ func (s isa) rowsAt(base, stride reg.GPVirtual) *rows {
 
 // at is a place in row i.
 func (r *rows) at(i, disp int) Mem {
-	m := Mem{Base: r.base[i/4], Disp: disp}
-	switch i % 4 {
-	case 1:
-		m.Index, m.Scale = r.one, 1
-	case 2:
-		m.Index, m.Scale = r.one, 2
-	case 3:
-		m.Index, m.Scale = r.three, 1
-	}
-	return m
+	four := strided{base: r.base[i/4], one: r.one, three: r.three}
+	return four.at(i%4, disp)
 }
 
 func (r *rows) advance(n int) {
