@@ -56,6 +56,13 @@ func (b *Backend) Project(dst, x model.Buffer, w model.Matrix, e model.Epilogue)
 	b.project(dst, x, w, epilogue)
 }
 
+// ProjectAll multiplies rows by each W.
+func (b *Backend) ProjectAll(x model.Buffer, all []model.Projection) {
+	for _, p := range all {
+		b.Project(p.Dst, x, p.W, model.Store)
+	}
+}
+
 // GateUp writes silu(gate x) * (up x): at once where both are of one format and few rows meet as many outputs as fill a GPU, else by
 // storing the one and multiplying by the other, to the same bits.
 func (b *Backend) GateUp(dst, x model.Buffer, gate, up model.Matrix) {

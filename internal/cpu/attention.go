@@ -56,7 +56,7 @@ func (b *Backend) Attention(dst, q, k, v model.Buffer, a *model.Attention) {
 		t.rope = b.rope(s.RopeBase, s.RopeDim, false)
 	}
 	b.ops.keys = keysTask{t}
-	b.pool.run(&b.ops.keys, len(b.rows), 4)
+	b.pool.run(&b.ops.keys, s.KVHeads*blocksOfRows(len(b.rows)), 1)
 	if a.Index != nil {
 		b.indexKeys(a, t.rope)
 	}
@@ -79,32 +79,34 @@ type attendTask struct {
 	parts      int // pieces of a whole
 }
 
-// keysTask prepares the queries and keys of each row and stores its keys and values.
+// keysTask prepares the queries and keys of blocks of rows, a head of keys after another, and stores their keys and values.
 type keysTask struct{ *attendTask }
 
 func (t *keysTask) run(_, first, last int) {
-	b, s := t.b, t.a.Layout
-	scale := float32(1 / math.Sqrt(float64(t.dim)))
-	step := t.dim
-	if s.Gated {
+	rows := len(t.b.rows)
+	blocks := blocksOfRows(rows)
+	for i := first; i < last; i++ {
+		for row := i % blocks * blockRows; row < min((i%blocks+1)*blockRows, rows); row++ {
+			t.head(row, i/blocks)
+		}
+	}
+}
+
+// head prepares a head of keys of a row, and the queries that read it.
+func (t *keysTask) head(row, h int) {
+	b, step := t.b, t.dim
+	if t.a.Layout.Gated {
 		step = 2 * t.dim
 	}
-	for i := first; i < last; i++ {
-		r, query, key, value := &b.rows[i], b.row(t.q, i), b.row(t.k, i), b.row(t.v, i)
-		for h := range s.Heads {
-			to := t.query(h/t.group, i, h%t.group)
-			t.prepare(to, query[h*step:][:t.dim], t.a.QNorm, i)
-			for j := range to {
-				to[j] *= scale
-			}
-		}
-		kv := r.lane.states[t.a.KV].(*kvState)
-		for h := range s.KVHeads {
-			head := key[h*t.dim : (h+1)*t.dim]
-			t.prepare(head, head, t.a.KNorm, i)
-			kv.store(r.index, h, head, value[h*t.dim:(h+1)*t.dim])
-		}
+	for g := range t.group {
+		to := t.query(h, row, g)
+		t.prepare(to, b.row(t.q, row)[(h*t.group+g)*step:][:t.dim], t.a.QNorm, row)
+		b.k.scale(to, float32(1/math.Sqrt(float64(t.dim))))
 	}
+	key, value := b.row(t.k, row)[h*t.dim:][:t.dim], b.row(t.v, row)[h*t.dim:][:t.dim]
+	t.prepare(key, key, t.a.KNorm, row)
+	r := &b.rows[row]
+	r.lane.states[t.a.KV].(*kvState).store(r.index, h, key, value)
 }
 
 // query is where query g of a KV head lies for row i.

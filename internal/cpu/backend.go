@@ -57,6 +57,7 @@ type Backend struct {
 	hashed  []uint64
 	inputs  inputs
 	attend  attending
+	squares []float32 // of strips of rows: [strips][rows]
 	recur   recurrences
 	moe     mixture
 	hyper   streams
@@ -98,6 +99,7 @@ type worker struct {
 	floats  floatRows
 	bf16    bf16Scratch
 	row     []float32 // decoded rows
+	panel   panel     // a strip of one
 	taps    [maxTaps][]float32
 	gdn     gdnScratch
 	attend  attendScratch

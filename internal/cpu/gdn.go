@@ -73,8 +73,8 @@ func (s *recurrence) advance(rows int) (from int) {
 // recurrences is what a GDN layer works with.
 type recurrences struct {
 	q, k        []float32 // [rows][key heads][dim], normalized
-	kq          []float32 // [rows][key heads]
-	beta, decay []float32 // [rows][value heads]
+	kq          []float32 // [key heads][rows]
+	beta, decay []float32 // [value heads][rows]
 	none        []float32 // a key that changes nothing
 }
 
@@ -89,7 +89,7 @@ func (b *Backend) GDN(dst, qkv, beta, alpha model.Buffer, g *model.GDN) {
 		r.none = append(r.none, float32(math.Copysign(0, -1)))
 	}
 	b.ops.gdnInputs = gdnInputs{b, g, qkv, beta, alpha}
-	b.pool.run(&b.ops.gdnInputs, rows, 4)
+	b.pool.run(&b.ops.gdnInputs, l.KeyHeads*blocksOfRows(rows), max(1, headsWorthSharing/min(rows, blockRows)))
 	t := &b.ops.gdn
 	for i := range b.segments {
 		seg := &b.segments[i]
@@ -101,7 +101,11 @@ func (b *Backend) GDN(dst, qkv, beta, alpha model.Buffer, g *model.GDN) {
 	}
 }
 
-// gdnInputs normalizes the queries and keys of each row, multiplies them, and makes its gates.
+// headsWorthSharing is the number of heads of rows that are worth another worker's time.
+const headsWorthSharing = 32
+
+// gdnInputs normalizes the queries and keys of blocks of rows, a head after another, multiplies them, and makes the gates of
+// the values that they belong to.
 type gdnInputs struct {
 	b                *Backend
 	g                *model.GDN
@@ -109,34 +113,37 @@ type gdnInputs struct {
 }
 
 func (t *gdnInputs) run(w, first, last int) {
-	b, l := t.b, t.g.Layout
-	d, width := l.HeadDim, l.KeyHeads*l.HeadDim
-	scale := float32(1 / math.Sqrt(float64(d)))
+	rows := len(t.b.rows)
+	blocks := blocksOfRows(rows)
 	for i := first; i < last; i++ {
-		in := b.row(t.qkv, i)
-		for h := range l.KeyHeads {
-			at := i*width + h*d
-			b.l2Norm(b.recur.q[at:at+d], in[h*d:(h+1)*d], scale)
-			b.l2Norm(b.recur.k[at:at+d], in[width+h*d:width+(h+1)*d], 1)
-			b.recur.kq[i*l.KeyHeads+h] = b.dotOne(b.workers[w], b.recur.k[at:at+d], b.recur.q[at:at+d])
+		for row := i % blocks * blockRows; row < min((i%blocks+1)*blockRows, rows); row++ {
+			t.head(t.b.workers[w], row, i/blocks)
 		}
-		beta, alpha := b.row(t.beta, i), b.row(t.alpha, i)
-		decay, bias := b.vectors[t.g.Decay], b.vectors[t.g.Bias]
-		for h := range l.ValueHeads {
-			b.recur.beta[i*l.ValueHeads+h] = float32(sigmoid(float64(beta[h])))
-			b.recur.decay[i*l.ValueHeads+h] =
-				float32(math.Exp(float64(decay[h]) * softplus(float64(alpha[h])+float64(bias[h]))))
-		}
+	}
+}
+
+// head makes what a key head of a row needs.
+func (t *gdnInputs) head(w *worker, i, h int) {
+	b, l, r, rows := t.b, t.g.Layout, &t.b.recur, len(t.b.rows)
+	d, width, in := l.HeadDim, l.KeyHeads*l.HeadDim, t.b.row(t.qkv, i)
+	q, k := r.q[i*width+h*d:][:d], r.k[i*width+h*d:][:d]
+	b.l2Norm(q, in[h*d:(h+1)*d], float32(1/math.Sqrt(float64(d))))
+	b.l2Norm(k, in[width+h*d:width+(h+1)*d], 1)
+	r.kq[h*rows+i] = b.dotOne(w, k, q)
+	beta, alpha := b.row(t.beta, i), b.row(t.alpha, i)
+	decay, bias := b.vectors[t.g.Decay], b.vectors[t.g.Bias]
+	per := l.ValueHeads / l.KeyHeads
+	for v := h * per; v < (h+1)*per; v++ {
+		r.beta[v*rows+i] = float32(sigmoid(float64(beta[v])))
+		r.decay[v*rows+i] = float32(math.Exp(float64(decay[v]) * softplus(float64(alpha[v])+float64(bias[v]))))
 	}
 }
 
 // l2Norm writes scale x / max(sqrt(sum x^2), eps).
 func (b *Backend) l2Norm(dst, x []float32, scale float32) {
 	norm := math.Sqrt(float64(b.k.sumSquares(x)))
-	inverse := scale * float32(1/math.Max(norm, b.layout.Epsilon))
-	for j, v := range x {
-		dst[j] = v * inverse
-	}
+	copy(dst, x)
+	b.k.scale(dst, scale*float32(1/math.Max(norm, b.layout.Epsilon)))
 }
 
 func sigmoid(x float64) float64 {
@@ -221,10 +228,11 @@ type gdnScratch struct {
 func (t *gdnTask) row(g *gdnScratch, u, h, j int) {
 	s, l, in := t.s, t.g.Layout, &t.b.recur
 	row, d, keyHead := t.seg.first+u, l.HeadDim, h/(l.ValueHeads/l.KeyHeads)
-	at, gate := row*l.KeyHeads+keyHead, row*l.ValueHeads+h
+	at, rows := row*l.KeyHeads+keyHead, len(t.b.rows)
+	gate := h*rows + row
 	g.row = gdnRow{
 		k: in.k[at*d : (at+1)*d], q: in.q[at*d : (at+1)*d], v: t.b.row(t.qkv, row)[2*l.KeyHeads*d+h*d+j:][:stripWidth],
-		beta: in.beta[gate], decay: in.decay[gate], kq: in.kq[at],
+		beta: in.beta[gate], decay: in.decay[gate], kq: in.kq[keyHead*rows+row],
 		delta: g.delta[u%2][:], o: t.b.row(t.dst, row)[h*d+j:][:stripWidth],
 	}
 	if u < t.from {
@@ -241,10 +249,12 @@ func (t *gdnTask) row(g *gdnScratch, u, h, j int) {
 
 // GatedNorm normalizes each head and gates it.
 func (b *Backend) GatedNorm(dst, x, z model.Buffer, w model.Vector, sigmoid bool) {
-	b.ops.gatedNorm = gatedNorm{b, dst, x, z, b.vectors[w], sigmoid}
-	b.pool.run(&b.ops.gatedNorm, b.rowsOf(x), 4)
+	rows, t := b.rowsOf(x), &b.ops.gatedNorm
+	*t = gatedNorm{b, dst, x, z, b.vectors[w], sigmoid}
+	b.pool.run(t, b.buffers[x].width/len(t.w)*blocksOfRows(rows), max(1, headsWorthSharing/min(rows, blockRows)))
 }
 
+// gatedNorm takes blocks of rows, a head after another.
 type gatedNorm struct {
 	b         *Backend
 	dst, x, z model.Buffer
@@ -253,17 +263,23 @@ type gatedNorm struct {
 }
 
 func (t *gatedNorm) run(_, first, last int) {
-	k, n := t.b.k, len(t.w)
+	rows := t.b.rowsOf(t.x)
+	blocks := blocksOfRows(rows)
 	for i := first; i < last; i++ {
-		out, in, z := t.b.row(t.dst, i), t.b.row(t.x, i), t.b.row(t.z, i)
-		for at := 0; at < len(in); at += n {
-			head := out[at : at+n]
-			t.b.rmsNorm(head, in[at:at+n], t.w, t.b.layout.Epsilon)
-			if t.sigmoid {
-				k.gate(head, z[at:at+n])
-			} else {
-				k.swish(head, z[at:at+n], head)
-			}
+		for row := i % blocks * blockRows; row < min((i%blocks+1)*blockRows, rows); row++ {
+			t.head(row, i/blocks*len(t.w))
 		}
+	}
+}
+
+// head normalizes and gates the head of a row that begins at the column.
+func (t *gatedNorm) head(row, at int) {
+	n := len(t.w)
+	out, z := t.b.row(t.dst, row)[at:at+n], t.b.row(t.z, row)[at:at+n]
+	t.b.rmsNorm(out, t.b.row(t.x, row)[at:at+n], t.w, t.b.layout.Epsilon)
+	if t.sigmoid {
+		t.b.k.gate(out, z)
+	} else {
+		t.b.k.swish(out, z, out)
 	}
 }

@@ -84,9 +84,8 @@ func (in *inputs) of(b *Backend, m *matrix, x []float32, stride, rows int) *inpu
 	if m.bf16 {
 		t.halves = grown(t.halves, rows*m.cols*b.k.bf16.terms)
 	}
-	_, each := task.place(0)
-	grain := max(1, 1<<15/(m.cols*each))
-	b.pool.run(task, task.parts(), grain)
+	task.cut()
+	b.pool.run(task, task.parts, task.grain)
 	return &t.input
 }
 
@@ -110,59 +109,77 @@ func (t *inputBuffer) cut(sizes []int, m *matrix) {
 	}
 }
 
-// inputTask makes an input, panel after panel, group after group, or row after row where it has neither.
+// inputTask makes an input, panel after panel, group after group, or row after row where it has neither. Panels whose rows
+// keep their order are made of strips of columns: a worker has made those that are of its share.
 type inputTask struct {
 	b          *Backend
 	m          *matrix
 	from       []float32
 	fromStride int
 	to         *inputBuffer
+
+	parts, grain int
+	strip        int // columns of a panel's part
 }
 
-func (t *inputTask) parts() int {
+// cut makes the parts.
+func (t *inputTask) cut() {
+	rows := 1 // of a part
+	t.strip, t.parts = t.m.cols, 0
 	switch {
 	case t.m.rounded():
-		return len(t.to.panels)
+		rows, t.parts = t.to.panels[0].rows, len(t.to.panels)
+		if !t.ordered() {
+			t.strip = min(t.strip, stripColumns)
+			t.parts *= (t.m.cols + t.strip - 1) / t.strip
+		}
 	case t.m.bf16:
-		return groupsOf(t.to.rows)
-	case t.m.signs != nil || t.m.colOrder != nil:
-		return t.to.rows
+		rows, t.parts = min(tileRows, t.to.rows), groupsOf(t.to.rows)
+	case t.ordered():
+		t.parts = t.to.rows
 	}
-	return 0
+	t.grain = max(1, worthSharing/(t.strip*rows))
 }
 
-// place is where part i begins, and its number of rows.
-func (t *inputTask) place(i int) (row, rows int) {
-	switch {
-	case t.m.rounded():
-		return t.to.panels[i].first, t.to.panels[i].rows
-	case t.m.bf16:
-		return i * tileRows, min(tileRows, t.to.rows-i*tileRows)
-	}
-	return i, 1
-}
+// ordered reports whether rows are not as the network has them.
+func (t *inputTask) ordered() bool { return t.m.signs != nil || t.m.colOrder != nil }
 
 func (t *inputTask) run(w, first, last int) {
 	for i := first; i < last; i++ {
-		row, n := t.place(i)
-		if t.m.signs != nil || t.m.colOrder != nil {
-			for r := range n {
-				t.order(t.b.workers[w], row+r)
-			}
-		}
-		x := t.to.x[row*t.to.stride:]
 		switch {
 		case t.m.rounded():
-			t.b.k.quantize(&t.to.panels[i], x, t.to.stride)
+			t.round(t.b.workers[w], i%len(t.to.panels), i/len(t.to.panels)*t.strip)
 		case t.m.bf16:
+			row := i * tileRows
+			n := min(tileRows, t.to.rows-row)
+			t.order(t.b.workers[w], row, n)
 			k, cols := t.b.k.bf16, t.m.cols
-			k.split(t.to.halves[k.terms*cols*row:], x, t.to.stride, n, cols)
+			k.split(t.to.halves[k.terms*cols*row:], t.to.x[row*t.to.stride:], t.to.stride, n, cols)
+		default:
+			t.order(t.b.workers[w], i, 1)
 		}
 	}
 }
 
-// order writes row i as the file's columns have it.
-func (t *inputTask) order(w *worker, i int) {
+// round makes a panel's strip of columns from col on.
+func (t *inputTask) round(w *worker, i, col int) {
+	p := &t.to.panels[i]
+	t.order(w, p.first, p.rows)
+	w.panel = p.strip(col, min(t.strip, t.m.cols-col))
+	t.b.k.quantize(&w.panel, t.to.x[p.first*t.to.stride+col:], t.to.stride)
+}
+
+// order writes n rows from row first on as the file's columns have them.
+func (t *inputTask) order(w *worker, first, n int) {
+	if !t.ordered() {
+		return
+	}
+	for i := first; i < first+n; i++ {
+		t.orderRow(w, i)
+	}
+}
+
+func (t *inputTask) orderRow(w *worker, i int) {
 	m := t.m
 	x := t.from[i*t.fromStride:][:m.cols]
 	to := t.to.values[i*m.cols : (i+1)*m.cols]

@@ -159,7 +159,7 @@ func (b *Backend) placeRows(x, routes model.Buffer, experts int) int {
 // expertProducts multiplies the rows of every expert that has some.
 func (b *Backend) expertProducts(all, ups []*matrix, dst []float32, width int, x []float32, stride int) {
 	t := &b.ops.products
-	t.b, t.all = b, t.all[:0]
+	t.all = t.all[:0]
 	b.inputs.reset()
 	for e, n := range b.moe.counts {
 		if n == 0 {
@@ -177,7 +177,7 @@ func (b *Backend) expertProducts(all, ups []*matrix, dst []float32, width int, x
 		t.all = append(t.all, p)
 	}
 	if len(t.all) > 0 {
-		b.runProducts()
+		b.runProducts(false)
 	}
 }
 

@@ -7,26 +7,68 @@ import (
 	"splash/oracle"
 )
 
-// RMSNorm normalizes each row.
+// RMSNorm normalizes each row, strips of columns apart.
 func (b *Backend) RMSNorm(dst, x model.Buffer, w model.Vector, eps float64) {
-	b.ops.norm = normTask{b, dst, x, b.vectors[w], eps}
-	b.pool.run(&b.ops.norm, b.rowsOf(x), normGrain)
+	rows, t := b.rowsOf(x), &b.ops.norm
+	if rows == 0 {
+		return
+	}
+	*t = normTask{b: b, dst: dst, x: x, w: b.vectors[w], eps: eps, blocks: blocksOfRows(rows), room: roundUp(rows, vector)}
+	t.strips = (len(t.w) + stripColumns - 1) / stripColumns
+	b.squares = grown(b.squares, t.strips*t.room)
+	grain := max(1, worthSharing/(stripColumns*min(rows, blockRows)))
+	for _, t.scale = range [...]bool{false, true} {
+		b.pool.run(t, t.strips*t.blocks, grain)
+	}
 }
 
 // normGrain is the number of rows of elementwise work that is worth another worker's time.
 const normGrain = 8
 
+// stripColumns is the number of columns of a row that elementwise work takes together.
+const stripColumns = 512
+
+// worthSharing is the number of values that are worth another worker's time.
+const worthSharing = 2048
+
+// blocksOfRows is the number of blocks of blockRows that rows fall into.
+func blocksOfRows(rows int) int { return (rows + blockRows - 1) / blockRows }
+
+// normTask sums the squares of blocks of rows, a strip after another, then scales them.
 type normTask struct {
 	b      *Backend
 	dst, x model.Buffer
 	w      []float32
 	eps    float64
+
+	strips, blocks int
+	room           int // of the sums of a strip
+	scale          bool
 }
 
 func (t *normTask) run(_, first, last int) {
+	b, k := t.b, t.b.k
 	for i := first; i < last; i++ {
-		t.b.rmsNorm(t.b.row(t.dst, i), t.b.row(t.x, i), t.w, t.eps)
+		strip, row := i/t.blocks, i%t.blocks*blockRows
+		lo, hi := strip*stripColumns, min((strip+1)*stripColumns, len(t.w))
+		for ; row < min((i%t.blocks+1)*blockRows, b.rowsOf(t.x)); row++ {
+			x := b.row(t.x, row)[lo:hi]
+			if !t.scale {
+				b.squares[strip*t.room+row] = k.sumSquares(x)
+				continue
+			}
+			k.norm(b.row(t.dst, row)[lo:hi], x, t.w[lo:hi], t.factor(row))
+		}
 	}
+}
+
+// factor is 1 / sqrt(mean x^2 + eps) of a row.
+func (t *normTask) factor(row int) float32 {
+	var sum float64
+	for strip := range t.strips {
+		sum += float64(t.b.squares[strip*t.room+row])
+	}
+	return float32(1 / math.Sqrt(sum/float64(len(t.w))+t.eps))
 }
 
 // rmsNorm writes x_i w_i / sqrt(mean x^2 + eps).

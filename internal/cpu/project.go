@@ -12,12 +12,42 @@ type product struct {
 	dst   []float32
 	width int // of a row of dst
 	add   bool
-	tiles int // before this product's, among all of its task
+}
+
+// A span is tiles of one product, which follow on others among those of a task.
+type span struct {
+	p      *product
+	tile   int // its first, of the product
+	before int // tiles of the task
 }
 
 // Project multiplies each row by W.
 func (b *Backend) Project(dst, x model.Buffer, w model.Matrix, e model.Epilogue) {
 	b.multiply(b.matrices[w], nil, b.span(dst, 0, b.rowsOf(x)), b.buffers[dst].width, b.all(x), b.rowsOf(x), e)
+}
+
+// ProjectAll multiplies each row by each W, all in one task.
+func (b *Backend) ProjectAll(x model.Buffer, all []model.Projection) {
+	rows := b.rowsOf(x)
+	if rows == 0 {
+		return
+	}
+	b.inputs.reset()
+	t := &b.ops.products
+	t.all = t.all[:0]
+	for _, to := range all {
+		p := product{m: b.matrices[to.W], dst: b.span(to.Dst, 0, rows), width: b.buffers[to.Dst].width}
+		for i := range t.all {
+			if t.all[i].m.sameInput(p.m) {
+				p.in = t.all[i].in
+			}
+		}
+		if p.in == nil {
+			p.in = b.inputs.of(b, p.m, b.all(x), p.m.cols, rows)
+		}
+		t.all = append(t.all, p)
+	}
+	b.runProducts(true)
 }
 
 // GateUp writes silu(gate x) * (up x).
@@ -39,27 +69,37 @@ func (b *Backend) multiply(m, up *matrix, dst []float32, width int, x []float32,
 		p.upIn = b.inputs.of(b, up, x, m.cols, rows)
 	}
 	t := &b.ops.products
-	t.b = b
 	t.all = append(t.all[:0], p)
-	b.runProducts()
+	b.runProducts(false)
 }
 
-// runProducts runs the products of the task, tiles apart.
-func (b *Backend) runProducts() {
+// runProducts runs the products of the task, tiles apart: one after another, or, where all are cut, a part of each for every
+// worker, so that what it makes of each is where it would be if the products were run by themselves.
+func (b *Backend) runProducts(cut bool) {
 	t := &b.ops.products
-	tiles := 0
-	for i := range t.all {
-		p := &t.all[i]
-		p.tiles = tiles
-		tiles += (p.m.rows + b.k.lanes - 1) / b.k.lanes
+	t.b, t.spans = b, t.spans[:0]
+	parts, tiles := 1, 0
+	if cut {
+		parts = b.pool.workers
+	}
+	for part := range parts {
+		for i := range t.all {
+			p := &t.all[i]
+			n := (p.m.rows + b.k.lanes - 1) / b.k.lanes
+			if first, last := part*n/parts, (part+1)*n/parts; first < last {
+				t.spans = append(t.spans, span{p, first, tiles})
+				tiles += last - first
+			}
+		}
 	}
 	b.pool.run(t, tiles, t.grain(tiles))
 }
 
 // productTask runs tiles of products.
 type productTask struct {
-	b   *Backend
-	all []product
+	b     *Backend
+	all   []product
+	spans []span
 }
 
 // grain is the number of tiles of a part: enough that taking it costs nothing beside it, few enough that the workers end
@@ -72,18 +112,18 @@ func (t *productTask) grain(tiles int) int {
 func (t *productTask) run(w, first, last int) {
 	at := 0
 	for i := first; i < last; {
-		for at+1 < len(t.all) && t.all[at+1].tiles <= i {
+		for at+1 < len(t.spans) && t.spans[at+1].before <= i {
 			at++
 		}
 		end := last
-		if at+1 < len(t.all) {
-			end = min(end, t.all[at+1].tiles)
+		if at+1 < len(t.spans) {
+			end = min(end, t.spans[at+1].before)
 		}
-		p, n := &t.all[at], 1
-		if p.in.rows == pipedRows {
+		s, n := &t.spans[at], 1
+		if s.p.in.rows == pipedRows {
 			n = min(end-i, mostTiles)
 		}
-		t.some(t.b.workers[w], p, i-p.tiles, n)
+		t.some(t.b.workers[w], s.p, s.tile+i-s.before, n)
 		i += n
 	}
 }

@@ -56,6 +56,16 @@ type panel struct {
 // tileRows is the number of rows of a panel that processors with tiles multiply.
 const tileRows = 16
 
+// strip is n of the panel's columns, from col on, both of which are whole units.
+func (p *panel) strip(col, n int) panel {
+	s, units, groups := *p, col/unit*p.rows, col/p.group*p.rows
+	s.codes = p.codes[col*p.rows:][:n*p.rows]
+	s.scales = p.scales[units:][:n/unit*p.rows]
+	s.sums = p.sums[groups:][:n/p.group*p.rows]
+	s.biases = p.biases[groups:][:n/p.group*p.rows]
+	return s
+}
+
 // at is the place of a code of a row.
 func (p *panel) at(row, col int) int {
 	n := 4

@@ -10,16 +10,16 @@ import (
 
 // A Draft is a DFlash2 draft beside its target, on the target's backend and lanes (draft.md 4).
 type Draft struct {
-	b           Backend
-	eps         float64
-	table, head Matrix
-	mask        Vector
-	taps        []Buffer
+	b     Backend
+	eps   float64
+	table Matrix
+	mask  Vector
+	taps  []Buffer
 
 	fc                 Matrix
 	hiddenNorm, norm   Vector
 	layers             []draftLayer
-	selector           Matrix
+	ends               []Projection // logits, and states by the selector's projection
 	tapRows, hidden    Buffer
 	x, a, c, y, kernel Buffer
 	q, k, v, o, wide   Buffer
@@ -31,7 +31,8 @@ type Draft struct {
 type draftLayer struct {
 	inputNorm, postNorm Vector
 	attnConv, ffnConv   draftConv
-	q, k, v, o          Matrix
+	in                  []Projection // queries, keys and values
+	o                   Matrix
 	params              DraftAttention
 	gate, up, down      Matrix
 }
@@ -115,9 +116,8 @@ func NewDraft(target Network, s DraftSource) (*Draft, error) {
 	}
 	l := &draftLoader{loader{backend: target.Backend(), weights: s.Weights}, &s}
 	d := &Draft{
-		b: target.Backend(), eps: p.Epsilon, table: table, head: head, mask: None, taps: taps,
+		b: target.Backend(), eps: p.Epsilon, table: table, mask: None, taps: taps,
 		fc: l.matrix("fc.weight"), hiddenNorm: l.vector("hidden_norm.weight"), norm: l.vector("norm.weight"),
-		selector: l.matrix("candidate_selector.hidden_projection.weight"),
 	}
 	if s.tensor("mask_embedding") != nil {
 		d.mask = l.vector("mask_embedding")
@@ -129,8 +129,9 @@ func NewDraft(target Network, s DraftSource) (*Draft, error) {
 	d.q, d.k, d.v, d.o, d.wide = rows(query), rows(kv), rows(kv), rows(query), rows(p.FFN)
 	d.out, d.logits = l.buffer(p.Hidden, OutputRows), l.buffer(p.Vocab, OutputRows)
 	d.state = l.buffer(planner.DraftRank, OutputRows)
+	d.ends = []Projection{{d.logits, head}, {d.state, l.matrix("candidate_selector.hidden_projection.weight")}}
 	for i := range p.Layers {
-		d.layers = append(d.layers, l.layer(i))
+		d.layers = append(d.layers, l.layer(d, i))
 	}
 	if c, ok := d.b.(Chooser); ok && l.err == nil {
 		d.chooser = c
@@ -156,15 +157,18 @@ func loadDraft[H ~int32](l *draftLoader, get func(planner.Weights, *planner.Tens
 	return loadTensor(&l.loader, get, l.source.tensor(name), name)
 }
 
-func (l *draftLoader) layer(i int) draftLayer {
+func (l *draftLoader) layer(d *Draft, i int) draftLayer {
 	p := l.source.Sizes
 	conv := func(name string) draftConv {
 		return draftConv{l.vector("layers.%d.%s.base_kernel", i, name), l.matrix("layers.%d.%s.kernel_projection.weight", i, name)}
 	}
 	return draftLayer{
 		inputNorm: l.vector("layers.%d.input_layernorm.weight", i), attnConv: conv("attention_conv"),
-		q: l.matrix("layers.%d.self_attn.q_proj.weight", i), k: l.matrix("layers.%d.self_attn.k_proj.weight", i),
-		v: l.matrix("layers.%d.self_attn.v_proj.weight", i), o: l.matrix("layers.%d.self_attn.o_proj.weight", i),
+		in: []Projection{
+			{d.q, l.matrix("layers.%d.self_attn.q_proj.weight", i)}, {d.k, l.matrix("layers.%d.self_attn.k_proj.weight", i)},
+			{d.v, l.matrix("layers.%d.self_attn.v_proj.weight", i)},
+		},
+		o: l.matrix("layers.%d.self_attn.o_proj.weight", i),
 		params: DraftAttention{
 			Heads: planner.DraftHeads, KVHeads: planner.DraftKVHeads, Dim: planner.DraftHeadDim, Window: planner.DraftWindow,
 			Theta: p.RopeBase, Epsilon: p.Epsilon,
@@ -200,8 +204,7 @@ func (d *Draft) context() {
 	b.RMSNorm(d.hidden, d.hidden, d.hiddenNorm, d.eps)
 	for i := range d.layers {
 		l := &d.layers[i]
-		b.Project(d.k, d.hidden, l.k, Store)
-		b.Project(d.v, d.hidden, l.v, Store)
+		b.ProjectAll(d.hidden, l.in[1:])
 		b.DraftStore(d.k, d.v, &l.params)
 	}
 }
@@ -234,9 +237,7 @@ func (d *Draft) block() {
 		b.RMSNorm(d.a, d.x, l.inputNorm, d.eps)
 		b.Project(d.kernel, d.a, l.attnConv.dynamic, Store)
 		b.DraftConv(d.c, d.a, d.kernel, l.attnConv.base, 0, planner.DraftGroup, Store)
-		b.Project(d.q, d.c, l.q, Store)
-		b.Project(d.k, d.c, l.k, Store)
-		b.Project(d.v, d.c, l.v, Store)
+		b.ProjectAll(d.c, l.in)
 		b.DraftAttention(d.o, d.q, d.k, d.v, &l.params)
 		b.Project(d.y, d.o, l.o, Store)
 		b.DraftConv(d.x, d.y, d.kernel, l.attnConv.base, 1, planner.DraftGroup, Add)
@@ -250,8 +251,7 @@ func (d *Draft) block() {
 	}
 	b.Outputs(d.out, d.x)
 	b.RMSNorm(d.out, d.out, d.norm, d.eps)
-	b.Project(d.logits, d.out, d.head, Store)
-	b.Project(d.state, d.out, d.selector, Store)
+	b.ProjectAll(d.out, d.ends)
 }
 
 // Logits are those of the i-th row whose outputs were wanted, until the next pass.

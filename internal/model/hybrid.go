@@ -80,8 +80,11 @@ func (l *loader) attention() func(layer int) block {
 	index := l.indexer()
 	return func(i int) block {
 		a := &attention{
-			q: l.matrix("blk.%d.attn_q.weight", i), k: l.matrix("blk.%d.attn_k.weight", i),
-			v: l.matrix("blk.%d.attn_v.weight", i), o: l.matrix("blk.%d.attn_output.weight", i),
+			in: []Projection{
+				{qb, l.matrix("blk.%d.attn_q.weight", i)}, {kb, l.matrix("blk.%d.attn_k.weight", i)},
+				{vb, l.matrix("blk.%d.attn_v.weight", i)},
+			},
+			o:  l.matrix("blk.%d.attn_output.weight", i),
 			qb: qb, kb: kb, vb: vb, ob: ob,
 			params: Attention{
 				Layout: s, KV: l.backend.KVState(s.KVHeads, s.HeadDim),
@@ -114,8 +117,8 @@ func (l *loader) indexer() func(layer int, a *attention) {
 	}
 	q, k := l.buffer(s.Heads*s.HeadDim, AllRows), l.buffer(s.HeadDim, AllRows)
 	return func(i int, a *attention) {
-		a.indexQ = l.matrix("blk.%d.indexer.q_proj.weight", i)
-		a.indexK = l.matrix("blk.%d.indexer.k_proj.weight", i)
+		a.in = append(a.in, Projection{q, l.matrix("blk.%d.indexer.q_proj.weight", i)},
+			Projection{k, l.matrix("blk.%d.indexer.k_proj.weight", i)})
 		a.params.Index = &Indexer{
 			Layout: s, Q: q, K: k,
 			QNorm: l.vector("blk.%d.indexer.q_norm.weight", i),
@@ -134,8 +137,10 @@ func (l *loader) gdn() func(layer int) block {
 	beta, alpha := l.buffer(s.ValueHeads, AllRows), l.buffer(s.ValueHeads, AllRows)
 	return func(i int) block {
 		return &gdn{
-			qkv: l.matrix("blk.%d.attn_qkv.weight", i), z: l.matrix("blk.%d.attn_gate.weight", i),
-			beta: l.matrix("blk.%d.ssm_beta.weight", i), alpha: l.matrix("blk.%d.ssm_alpha.weight", i),
+			in: []Projection{
+				{qkv, l.matrix("blk.%d.attn_qkv.weight", i)}, {z, l.matrix("blk.%d.attn_gate.weight", i)},
+				{beta, l.matrix("blk.%d.ssm_beta.weight", i)}, {alpha, l.matrix("blk.%d.ssm_alpha.weight", i)},
+			},
 			out:  l.matrix("blk.%d.ssm_out.weight", i),
 			conv: l.vector("blk.%d.ssm_conv1d.weight", i), convState: l.backend.ConvState(channels, s.Kernel),
 			params: GDN{

@@ -27,15 +27,15 @@ type hyperLayer struct {
 
 // ngram adds the hashed n-gram embedding (models.md 7.4).
 type ngram struct {
-	table, key, value      Matrix
+	table                  Matrix
+	in                     []Projection // keys and values
 	params                 NGram
 	rows, keyBuf, valueBuf Buffer
 }
 
 func (n *ngram) run(b Backend, streams Buffer) {
 	b.NGramRows(n.rows, n.table, &n.params)
-	b.Project(n.keyBuf, n.rows, n.key, Store)
-	b.Project(n.valueBuf, n.rows, n.value, Store)
+	b.ProjectAll(n.rows, n.in)
 	b.NGramAdd(streams, n.keyBuf, n.valueBuf, &n.params)
 }
 
@@ -130,10 +130,13 @@ func (l *loader) ngram() *ngram {
 	s, width := &l.layout.PLE, l.layout.Hyper.Streams*l.layout.Hidden
 	embedding := (s.NGram - 1) * s.Heads * s.Width
 	layer := s.Layer
+	key, value := l.buffer(width, AllRows), l.buffer(l.layout.Hidden, AllRows)
 	return &ngram{
 		table: l.matrix("per_layer_token_embd.weight"),
-		key:   l.matrix("blk.%d.ple_key.weight", layer), value: l.matrix("blk.%d.ple_value.weight", layer),
-		rows: l.buffer(embedding, AllRows), keyBuf: l.buffer(width, AllRows), valueBuf: l.buffer(l.layout.Hidden, AllRows),
+		in: []Projection{
+			{key, l.matrix("blk.%d.ple_key.weight", layer)}, {value, l.matrix("blk.%d.ple_value.weight", layer)},
+		},
+		rows: l.buffer(embedding, AllRows), keyBuf: key, valueBuf: value,
 		params: NGram{
 			Layout: s, State: l.backend.NGramState(s, width),
 			KeyNorm:   l.vector("blk.%d.ple_norm_key.weight", layer),

@@ -167,6 +167,8 @@ type Operators interface {
 
 	// Project writes W x.
 	Project(dst, x Buffer, w Matrix, e Epilogue)
+	// ProjectAll stores the products of one x, which no result is written to.
+	ProjectAll(x Buffer, all []Projection)
 	// GateUp writes silu(gate x) * (up x).
 	GateUp(dst, x Buffer, gate, up Matrix)
 
@@ -183,6 +185,12 @@ type Operators interface {
 	MoEOperators
 	HyperOperators
 	DraftOperators
+}
+
+// A Projection is one of the products of an input.
+type Projection struct {
+	Dst Buffer
+	W   Matrix
 }
 
 // An Attention is what an attention layer does beside its projections.

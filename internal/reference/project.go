@@ -65,6 +65,13 @@ func (b *Backend) Project(dst, x model.Buffer, w model.Matrix, e model.Epilogue)
 	})
 }
 
+// ProjectAll multiplies rows by each W.
+func (b *Backend) ProjectAll(x model.Buffer, all []model.Projection) {
+	for _, p := range all {
+		b.Project(p.Dst, x, p.W, model.Store)
+	}
+}
+
 // GateUp writes silu(gate x) * (up x).
 func (b *Backend) GateUp(dst, x model.Buffer, gate, up model.Matrix) {
 	b.project(b.matrices[gate], x, func(r, i int, v float64) { b.row(dst, i)[r] = oracle.SiLU(v) })
