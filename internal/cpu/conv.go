@@ -6,11 +6,12 @@ import "splash/internal/model"
 func (b *Backend) Conv(dst, x model.Buffer, w model.Vector, s model.State) {
 	t := &b.ops.conv
 	width := b.buffers[x].width
-	*t = convTask{b: b, dst: dst, x: x, w: b.taps(w, width)}
+	*t = convTask{b: b, dst: dst, x: x, w: b.taps(w, width), parts: t.parts[:0]}
+	t.cut(width)
 	for i := range b.segments {
 		t.seg = &b.segments[i]
 		t.win = t.seg.lane.states[s].(*window)
-		b.pool.run(t, (width+convChannels-1)/convChannels, max(1, 4/t.seg.n))
+		b.pool.run(t, len(t.parts), max(1, 4/t.seg.n))
 		t.win.rows += t.seg.n
 	}
 }
@@ -46,13 +47,38 @@ type convTask struct {
 	w      []float32
 	seg    *segment
 	win    *window
+	parts  []channels
 }
 
-// run convolves channels of a segment. dst may be x: the rows are taken from the last to the first, after the window has
-// kept what it needs of them.
+// channels are those from lo to hi-1.
+type channels struct{ lo, hi int }
+
+// cut makes the parts, in the order that the product which made the channels was cut in.
+func (t *convTask) cut(width int) {
+	workers := t.b.pool.workers
+	for w := range workers {
+		for from, to := range t.b.sections(width) {
+			lo, end := from+w*(to-from)/workers&^(vector-1), from+(w+1)*(to-from)/workers&^(vector-1)
+			if w == workers-1 {
+				end = to
+			}
+			for ; lo < end; lo += convChannels {
+				t.parts = append(t.parts, channels{lo, min(lo+convChannels, end)})
+			}
+		}
+	}
+}
+
 func (t *convTask) run(w, first, last int) {
+	for _, c := range t.parts[first:last] {
+		t.convolve(w, c.lo, c.hi)
+	}
+}
+
+// convolve does channels of a segment. dst may be x: the rows are taken from the last to the first, after the window has
+// kept what it needs of them.
+func (t *convTask) convolve(w, lo, hi int) {
 	b, width := t.b, t.win.width
-	lo, hi := first*convChannels, min(last*convChannels, width)
 	history := t.history(b.workers[w], lo, hi)
 	taps := t.b.workers[w].taps[:]
 	before, n := t.win.before, hi-lo

@@ -167,16 +167,22 @@ type gdnTask struct {
 }
 
 func (t *gdnTask) run(w, first, last int) {
-	strips := t.s.dv / stripWidth
+	g, strips := &t.b.workers[w].gdn, t.s.dv/stripWidth
 	for i := first; i < last; i++ {
-		t.strip(t.b.workers[w], i, i/strips, i%strips*stripWidth)
+		if i == first || i%strips == 0 {
+			t.head(g, i/strips)
+		}
+		t.strip(g, i, i/strips, i%strips*stripWidth)
 	}
 }
 
 // strip runs the values from j on of head h through the rows. Each makes the update of the one before: in place up to the
 // first row whose update is kept, then in the worker's scratch.
-func (t *gdnTask) strip(w *worker, i, h, j int) {
-	s, k, g := t.s, t.b.k, &w.gdn
+func (t *gdnTask) strip(g *gdnScratch, i, h, j int) {
+	s, k := t.s, t.b.k
+	if j == 0 {
+		t.keep(h, g.rows[t.from:])
+	}
 	size := s.dk * stripWidth
 	state := s.state[i*size : (i+1)*size]
 	g.before = gdnUpdate{t.b.recur.none[:s.dk], g.zeros[:], 1}
@@ -194,7 +200,7 @@ func (t *gdnTask) strip(w *worker, i, h, j int) {
 	next, part := ahead, size/fetchRows
 	spread := k.fetch != nil && t.seg.n >= fetchRows && part%(4*stripWidth) == 0
 	to := state
-	for u := range t.seg.n {
+	for u := range g.rows {
 		if spread {
 			ahead = to
 			if u < fetchRows {
@@ -205,7 +211,7 @@ func (t *gdnTask) strip(w *worker, i, h, j int) {
 			g.strip = grown(g.strip, size)
 			to = g.strip
 		}
-		t.row(g, u, h, j)
+		g.cut(u, j)
 		k.gdnStep(to, state, &g.before, &g.row, ahead)
 		g.before = gdnUpdate{g.row.k, g.row.delta, g.row.decay}
 		state, ahead = to, to
@@ -217,6 +223,7 @@ const fetchRows = 8
 
 // A gdnScratch is what a worker steps strips with.
 type gdnScratch struct {
+	rows   []gdnRow  // of a head, with all of its values
 	strip  []float32 // beyond the rows that are sure to stay
 	row    gdnRow
 	before gdnUpdate
@@ -224,26 +231,43 @@ type gdnScratch struct {
 	zeros  [stripWidth]float32
 }
 
-// row makes g.row row u of the segment for the values from j on of head h.
-func (t *gdnTask) row(g *gdnScratch, u, h, j int) {
-	s, l, in := t.s, t.g.Layout, &t.b.recur
-	row, d, keyHead := t.seg.first+u, l.HeadDim, h/(l.ValueHeads/l.KeyHeads)
-	at, rows := row*l.KeyHeads+keyHead, len(t.b.rows)
-	gate := h*rows + row
-	g.row = gdnRow{
-		k: in.k[at*d : (at+1)*d], q: in.q[at*d : (at+1)*d], v: t.b.row(t.qkv, row)[2*l.KeyHeads*d+h*d+j:][:stripWidth],
-		beta: in.beta[gate], decay: in.decay[gate], kq: in.kq[keyHead*rows+row],
-		delta: g.delta[u%2][:], o: t.b.row(t.dst, row)[h*d+j:][:stripWidth],
+// head makes g.rows those of head h.
+func (t *gdnTask) head(g *gdnScratch, h int) {
+	l, in, rows := t.g.Layout, &t.b.recur, len(t.b.rows)
+	d, keyHead, values := l.HeadDim, h/(l.ValueHeads/l.KeyHeads), t.s.dv
+	g.rows = g.rows[:0]
+	for row := t.seg.first; row < t.seg.first+t.seg.n; row++ {
+		at := (row*l.KeyHeads + keyHead) * d
+		r := gdnRow{
+			k: in.k[at : at+d], q: in.q[at : at+d], v: t.b.row(t.qkv, row)[2*l.KeyHeads*d+h*values:][:values],
+			beta: in.beta[h*rows+row], decay: in.decay[h*rows+row], kq: in.kq[keyHead*rows+row],
+			o: t.b.row(t.dst, row)[h*values:][:values],
+		}
+		if kept := len(g.rows) - t.from; kept >= 0 {
+			r.delta = t.s.kept[0].delta[(kept*t.s.heads+h)*values:][:values]
+		}
+		g.rows = append(g.rows, r)
 	}
-	if u < t.from {
-		return
+}
+
+// keep keeps what the updates of a head's rows have beside their deltas.
+func (t *gdnTask) keep(h int, rows []gdnRow) {
+	s, kept := t.s, &t.s.kept[0]
+	for i := range rows {
+		slot := i*s.heads + h
+		copy(kept.k[slot*s.dk:(slot+1)*s.dk], rows[i].k)
+		kept.decay[slot] = rows[i].decay
 	}
-	kept := &s.kept[0]
-	slot := (u-t.from)*s.heads + h
-	g.row.delta = kept.delta[slot*s.dv+j:][:stripWidth]
-	if j == 0 {
-		copy(kept.k[slot*s.dk:(slot+1)*s.dk], g.row.k)
-		kept.decay[slot] = g.row.decay
+}
+
+// cut makes g.row the values from j on of row u.
+func (g *gdnScratch) cut(u, j int) {
+	g.row = g.rows[u]
+	g.row.v, g.row.o = g.row.v[j:j+stripWidth], g.row.o[j:j+stripWidth]
+	if g.row.delta == nil {
+		g.row.delta = g.delta[u%2][:]
+	} else {
+		g.row.delta = g.row.delta[j : j+stripWidth]
 	}
 }
 

@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"iter"
+
 	"splash/internal/model"
 )
 
@@ -85,14 +87,31 @@ func (b *Backend) runProducts(cut bool) {
 	for part := range parts {
 		for i := range t.all {
 			p := &t.all[i]
-			n := (p.m.rows + b.k.lanes - 1) / b.k.lanes
-			if first, last := part*n/parts, (part+1)*n/parts; first < last {
-				t.spans = append(t.spans, span{p, first, tiles})
-				tiles += last - first
+			for from, to := range b.sections(p.m.rows) {
+				first, n := from/b.k.lanes, (to-from+b.k.lanes-1)/b.k.lanes
+				first, last := first+part*n/parts, first+(part+1)*n/parts
+				if first < last {
+					t.spans = append(t.spans, span{p, first, tiles})
+					tiles += last - first
+				}
 			}
 		}
 	}
 	b.pool.run(t, tiles, t.grain(tiles))
+}
+
+// sections are the parts of a row of so many values that are cut each by itself, so that what belongs to a head is one
+// worker's: the queries, keys and values of a gated delta net, and else the row.
+func (b *Backend) sections(width int) iter.Seq2[int, int] {
+	return func(yield func(from, to int) bool) {
+		l := &b.layout.GDN
+		key, value := l.KeyHeads*l.HeadDim, l.ValueHeads*l.HeadDim
+		if width != 2*key+value || key%vector != 0 {
+			yield(0, width)
+			return
+		}
+		_ = yield(0, key) && yield(key, 2*key) && yield(2*key, width)
+	}
 }
 
 // productTask runs tiles of products.
