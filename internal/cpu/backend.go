@@ -38,6 +38,8 @@ type Backend struct {
 	experts  [][]*matrix
 	vectors  [][]float32
 	buffers  []buffer
+	groups   [][]model.Buffer // of buffers that share memory
+	overlaid int              // the rows that it has room for
 	states   []func() state
 	lanes    []*lane
 	saved    []*checkpoint
@@ -149,6 +151,34 @@ func (b *Backend) Buffer(width int, d model.Domain) (model.Buffer, error) {
 	return model.Buffer(len(b.buffers) - 1), nil
 }
 
+// Share lets buffers of all rows overlap.
+func (b *Backend) Share(groups [][]model.Buffer) { b.groups = groups }
+
+// overlay makes room for rows of the buffers that share memory.
+func (b *Backend) overlay(rows int) {
+	if rows <= b.overlaid {
+		return
+	}
+	b.overlaid = rows
+	size := func(h model.Buffer) int { return roundUp(rows*b.buffers[h].width, vector) }
+	most := 0
+	for _, group := range b.groups {
+		n := 0
+		for _, h := range group {
+			n += size(h)
+		}
+		most = max(most, n)
+	}
+	room := floats(most)
+	for _, group := range b.groups {
+		at := 0
+		for _, h := range group {
+			b.buffers[h].data = room[at : at+size(h)]
+			at += size(h)
+		}
+	}
+}
+
 // Begin starts a pass. A pass that is refused leaves its lanes as they were.
 func (b *Backend) Begin(p *model.Pass) error {
 	b.kind = p.Kind
@@ -168,6 +198,7 @@ func (b *Backend) Begin(p *model.Pass) error {
 			s.lane.begin(s.first, s.n)
 		}
 	}
+	b.overlay(len(b.rows))
 	for i := range b.buffers {
 		buf := &b.buffers[i]
 		if need := b.count(buf) * buf.width; len(buf.data) < need {

@@ -5,6 +5,7 @@ import "splash/internal/model"
 var (
 	_ model.Sizer    = (*Backend)(nil)
 	_ model.Unloader = (*Backend)(nil)
+	_ model.Sharer   = (*Backend)(nil)
 )
 
 // LaneBytes returns the bytes of a lane's states, and what a token adds to them.
@@ -53,5 +54,6 @@ func (b *Backend) pageBytes(shape pageShape) int64 {
 func (b *Backend) Unload() {
 	b.matrices, b.experts, b.vectors, b.buffers = nil, nil, nil, nil
 	b.states, b.lanes, b.spare = nil, nil, nil
+	b.groups, b.overlaid = nil, 0
 	b.ropes, b.tapsOf = nil, nil
 }

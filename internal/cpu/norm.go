@@ -29,7 +29,7 @@ const normGrain = 8
 const stripColumns = 512
 
 // worthSharing is the number of values that are worth another worker's time.
-const worthSharing = 2048
+const worthSharing = 8192
 
 // blocksOfRows is the number of blocks of blockRows that rows fall into.
 func blocksOfRows(rows int) int { return (rows + blockRows - 1) / blockRows }

@@ -75,8 +75,9 @@ func (l *loader) attention() func(layer int) block {
 	if s.Gated {
 		wide = 2 * query
 	}
-	qb, kb, vb := l.buffer(wide, AllRows), l.buffer(s.KVHeads*s.HeadDim, AllRows), l.buffer(s.KVHeads*s.HeadDim, AllRows)
-	ob := l.buffer(query, AllRows)
+	l.block()
+	qb, kb, vb := l.scratch(wide), l.scratch(s.KVHeads*s.HeadDim), l.scratch(s.KVHeads*s.HeadDim)
+	ob := l.scratch(query)
 	index := l.indexer()
 	return func(i int) block {
 		a := &attention{
@@ -115,7 +116,7 @@ func (l *loader) indexer() func(layer int, a *attention) {
 	if s.Heads == 0 {
 		return nil
 	}
-	q, k := l.buffer(s.Heads*s.HeadDim, AllRows), l.buffer(s.HeadDim, AllRows)
+	q, k := l.scratch(s.Heads*s.HeadDim), l.scratch(s.HeadDim)
 	return func(i int, a *attention) {
 		a.in = append(a.in, Projection{q, l.matrix("blk.%d.indexer.q_proj.weight", i)},
 			Projection{k, l.matrix("blk.%d.indexer.k_proj.weight", i)})
@@ -133,8 +134,9 @@ func (l *loader) gdn() func(layer int) block {
 	s := &l.layout.GDN
 	key, value := s.KeyHeads*s.HeadDim, s.ValueHeads*s.HeadDim
 	channels := 2*key + value
-	qkv, z, o := l.buffer(channels, AllRows), l.buffer(value, AllRows), l.buffer(value, AllRows)
-	beta, alpha := l.buffer(s.ValueHeads, AllRows), l.buffer(s.ValueHeads, AllRows)
+	l.block()
+	qkv, z, o := l.scratch(channels), l.scratch(value), l.scratch(value)
+	beta, alpha := l.scratch(s.ValueHeads), l.scratch(s.ValueHeads)
 	return func(i int) block {
 		return &gdn{
 			in: []Projection{
@@ -155,7 +157,8 @@ func (l *loader) gdn() func(layer int) block {
 
 // denseFFN returns a maker of SwiGLUs, which share their buffer.
 func (l *loader) denseFFN(stem string) func(layer int) block {
-	wide := l.buffer(l.layout.FFN, AllRows)
+	l.block()
+	wide := l.scratch(l.layout.FFN)
 	return func(i int) block {
 		return &dense{
 			gate: l.matrix("blk.%d.%s_gate.weight", i, stem), up: l.matrix("blk.%d.%s_up.weight", i, stem),
@@ -167,8 +170,9 @@ func (l *loader) denseFFN(stem string) func(layer int) block {
 // moeFFN returns a maker of MoE layers, which share their buffers.
 func (l *loader) moeFFN() func(layer int) block {
 	s := &l.layout.MoE
-	logits, routes := l.buffer(s.Experts, AllRows), l.buffer(2*s.Taken, AllRows)
-	wide, sharedOut := l.buffer(s.SharedWidth, AllRows), l.buffer(l.layout.Hidden, AllRows)
+	l.block()
+	logits, routes := l.scratch(s.Experts), l.scratch(2*s.Taken)
+	wide, sharedOut := l.scratch(s.SharedWidth), l.scratch(l.layout.Hidden)
 	return func(i int) block {
 		m := &moe{
 			layout: s, logits: logits, routes: routes, sharedOut: sharedOut, sharedGate: None,

@@ -130,13 +130,14 @@ func (l *loader) ngram() *ngram {
 	s, width := &l.layout.PLE, l.layout.Hyper.Streams*l.layout.Hidden
 	embedding := (s.NGram - 1) * s.Heads * s.Width
 	layer := s.Layer
-	key, value := l.buffer(width, AllRows), l.buffer(l.layout.Hidden, AllRows)
+	l.block()
+	rows, key, value := l.scratch(embedding), l.scratch(width), l.scratch(l.layout.Hidden)
 	return &ngram{
 		table: l.matrix("per_layer_token_embd.weight"),
 		in: []Projection{
 			{key, l.matrix("blk.%d.ple_key.weight", layer)}, {value, l.matrix("blk.%d.ple_value.weight", layer)},
 		},
-		rows: l.buffer(embedding, AllRows), keyBuf: key, valueBuf: value,
+		rows: rows, keyBuf: key, valueBuf: value,
 		params: NGram{
 			Layout: s, State: l.backend.NGramState(s, width),
 			KeyNorm:   l.vector("blk.%d.ple_norm_key.weight", layer),

@@ -13,6 +13,8 @@ type loader struct {
 	plan    *planner.Plan
 	layout  *planner.Layout
 	err     error
+
+	blocks [][]Buffer // what the blocks of each kind work in
 }
 
 func (l *loader) matrix(format string, args ...any) Matrix {
@@ -55,6 +57,24 @@ func (l *loader) buffer(width int, d Domain) Buffer {
 		l.err = fmt.Errorf("model: a buffer %d wide: %w", width, err)
 	}
 	return b
+}
+
+// block begins the buffers of another kind of block, of which one runs after another.
+func (l *loader) block() { l.blocks = append(l.blocks, nil) }
+
+// scratch is a buffer of the kind of block that was begun last: it holds nothing for the blocks after it.
+func (l *loader) scratch(width int) Buffer {
+	b := l.buffer(width, AllRows)
+	last := &l.blocks[len(l.blocks)-1]
+	*last = append(*last, b)
+	return b
+}
+
+// share lets the blocks share their memory.
+func (l *loader) share() {
+	if s, ok := l.backend.(Sharer); ok && l.err == nil {
+		s.Share(l.blocks)
+	}
 }
 
 // head is the output projection; a tied model without one uses its token table.

@@ -6,6 +6,13 @@ type Sizer interface {
 	LaneBytes() (lane, token int64)
 }
 
+// A Sharer is a backend whose buffers can lie in the same memory.
+type Sharer interface {
+	// Share lets the buffers of different groups overlap: what is in those of one is of no use once those of another are
+	// written. It is called before the first pass.
+	Share(groups [][]Buffer)
+}
+
 // An Unloader is a backend that lets go of its weights and keeps its checkpoints. No lane may be open.
 type Unloader interface {
 	// Unload forgets the network: its tensors, buffers and declared states. The same network is then loaded again.

@@ -40,6 +40,7 @@ func New(b Backend, p *planner.Plan, w planner.Weights, o Options) (Network, err
 	default:
 		return nil, fmt.Errorf("model: no network of architecture %d", p.Layout.Arch)
 	}
+	l.share()
 	if l.err != nil {
 		return nil, l.err
 	}
