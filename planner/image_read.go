@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"splash/dequant"
+	"splash/internal/filemap"
 )
 
 // CheckImage holds the bytes of an image to its plan: size, magic, layer, type, and every descriptor against the format
@@ -105,11 +106,11 @@ func OpenImage(path string, m *Image) (*ImageFile, error) {
 	if err := CheckImage(f, info.Size(), m); err != nil {
 		return nil, err
 	}
-	data, unmap, err := mapFile(f, info.Size())
+	data, err := filemap.Map(f, info.Size())
 	if err != nil {
 		return nil, fmt.Errorf("map %s: %w", path, err)
 	}
-	return &ImageFile{Image: m, Data: data, unmap: unmap}, nil
+	return &ImageFile{Image: m, Data: data, unmap: func() error { return filemap.Unmap(data) }}, nil
 }
 
 // ParseImage is the image whose bytes are data, held to its plan.

@@ -12,8 +12,6 @@ import (
 // Backends that read images run on Unix systems alone.
 var errNoImages = errors.New("weight images are not available on this system")
 
-func mapFile(*os.File, int64) ([]byte, func() error, error) { return nil, nil, errNoImages }
-
 func (s *ImageSource) identify(*os.File) error { return errNoImages }
 
 func syncDir(string) error { return errNoImages }

@@ -4,7 +4,6 @@ package planner
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 
@@ -12,18 +11,6 @@ import (
 
 	"splash/internal/flock"
 )
-
-// mapFile maps a whole file read-only and returns the function that gives the mapping back.
-func mapFile(f *os.File, size int64) ([]byte, func() error, error) {
-	if size != int64(int(size)) {
-		return nil, nil, errors.New("the file is larger than the address space")
-	}
-	data, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		return nil, nil, err
-	}
-	return data, func() error { return unix.Munmap(data) }, nil
-}
 
 // identify fills in what the file system knows of the file.
 func (s *ImageSource) identify(f *os.File) error {

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"splash/dequant"
+	"splash/internal/filemap"
 	"splash/internal/gguf"
 	"splash/internal/safetensors"
 )
@@ -106,11 +107,11 @@ func TestWriterMemory(t *testing.T) {
 	if err := f.Truncate(size); err != nil {
 		t.Fatal(err)
 	}
-	data, unmap, err := mapFile(f, size)
+	data, err := filemap.Map(f, size)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unmap()
+	defer filemap.Unmap(data)
 	tall := Tensor{Name: "tall", Role: Linear, Rows: rows, Cols: cols, Type: dequant.BF16}
 	wide := Tensor{Name: "wide", Role: Linear, Rows: 64, Cols: 1 << 21, Type: dequant.BF16}
 	w := memoryWeights{
@@ -202,11 +203,11 @@ func TestShrunkenSource(t *testing.T) {
 	if err := f.Truncate(size); err != nil {
 		t.Fatal(err)
 	}
-	data, unmap, err := mapFile(f, size)
+	data, err := filemap.Map(f, size)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unmap()
+	defer filemap.Unmap(data)
 	if err := f.Truncate(size / 2); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+
+	"splash/internal/filemap"
 )
 
 // A File is an opened GGUF: the parts of a split as one. Its bytes are mapped, read-only, until Close.
@@ -79,7 +81,7 @@ func (f *File) load(o Options, parsed func()) error {
 	}
 	parsed()
 	for i, file := range files {
-		bytes, err := mapFile(file, f.infos[i].Size())
+		bytes, err := filemap.Map(file, f.infos[i].Size())
 		if err != nil {
 			return fmt.Errorf("%s: mapping %d bytes: %w", f.Paths[i], f.infos[i].Size(), err)
 		}
@@ -118,7 +120,7 @@ func (f *File) Data(t *Tensor) []byte {
 func (f *File) Close() error {
 	var errs []error
 	for i, bytes := range f.maps[:min(len(f.maps), len(f.Paths))] { // what FromBytes got is not ours to unmap
-		if err := unmapFile(bytes); err != nil {
+		if err := filemap.Unmap(bytes); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", f.Paths[i], err))
 		}
 	}

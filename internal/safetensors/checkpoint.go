@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"splash/internal/filemap"
 )
 
 // A Checkpoint is the tensors of one or more files under one set of names.
@@ -108,7 +110,7 @@ func open(path string) (m mapping, h *Header, err error) {
 	if h, err = Parse(f, m.info.Size(), path); err != nil {
 		return m, nil, err
 	}
-	if m.data, err = mmap(f, m.info.Size()); err != nil {
+	if m.data, err = filemap.Map(f, m.info.Size()); err != nil {
 		return m, nil, fmt.Errorf("%s: map: %w", path, err)
 	}
 	return m, h, nil
@@ -188,7 +190,7 @@ func closeAll(maps []mapping) error {
 		if m.path == "" {
 			continue
 		}
-		if err := munmap(m.data); err != nil {
+		if err := filemap.Unmap(m.data); err != nil {
 			errs = append(errs, fmt.Errorf("%s: unmap: %w", m.path, err))
 		}
 	}

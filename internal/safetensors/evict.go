@@ -3,6 +3,8 @@ package safetensors
 import (
 	"errors"
 	"fmt"
+
+	"splash/internal/filemap"
 )
 
 // Evict lets the system take back the memory of the mapped files. Their bytes are read again when they are used.
@@ -12,7 +14,7 @@ func (c *Checkpoint) Evict() error {
 		if m.path == "" { // what FromBytes got is not mapped
 			continue
 		}
-		if err := evict(m.data); err != nil {
+		if err := filemap.Evict(m.data); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", m.path, err))
 		}
 	}
