@@ -70,7 +70,9 @@ type Backend struct {
 type buffer struct {
 	width  int
 	domain model.Domain
-	data   []float32
+	data   []float32 // in the pass under way: own, or common
+	own    []float32
+	common []float32 // what others overlap; nil: none do
 }
 
 // A row is one token position of one lane in the pass under way.
@@ -154,6 +156,28 @@ func (b *Backend) Buffer(width int, d model.Domain) (model.Buffer, error) {
 // Share lets buffers of all rows overlap.
 func (b *Backend) Share(groups [][]model.Buffer) { b.groups = groups }
 
+// fewRows are so few that their buffers do not overlap: what a worker writes to then stays its own from pass to pass.
+const fewRows = 32
+
+// place gives the buffers room for the pass.
+func (b *Backend) place() {
+	overlap := len(b.rows) > fewRows
+	if overlap {
+		b.overlay(len(b.rows))
+	}
+	for i := range b.buffers {
+		buf := &b.buffers[i]
+		if buf.common != nil && overlap {
+			buf.data = buf.common
+			continue
+		}
+		if need := b.count(buf) * buf.width; len(buf.own) < need {
+			buf.own = floats(need)
+		}
+		buf.data = buf.own
+	}
+}
+
 // overlay makes room for rows of the buffers that share memory.
 func (b *Backend) overlay(rows int) {
 	if rows <= b.overlaid {
@@ -173,7 +197,7 @@ func (b *Backend) overlay(rows int) {
 	for _, group := range b.groups {
 		at := 0
 		for _, h := range group {
-			b.buffers[h].data = room[at : at+size(h)]
+			b.buffers[h].common = room[at : at+size(h)]
 			at += size(h)
 		}
 	}
@@ -198,13 +222,7 @@ func (b *Backend) Begin(p *model.Pass) error {
 			s.lane.begin(s.first, s.n)
 		}
 	}
-	b.overlay(len(b.rows))
-	for i := range b.buffers {
-		buf := &b.buffers[i]
-		if need := b.count(buf) * buf.width; len(buf.data) < need {
-			buf.data = floats(need)
-		}
-	}
+	b.place()
 	for _, r := range b.ropes {
 		r.made = false
 	}

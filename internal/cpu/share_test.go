@@ -7,7 +7,7 @@ import (
 	"splash/internal/model"
 )
 
-// TestShare has buffers of groups overlap, as many rows as a pass brings, and those of one group lie apart.
+// TestShare has buffers of groups overlap, as many rows as a pass brings, and those of one group lie apart. Those of few rows all do.
 func TestShare(t *testing.T) {
 	b := &Backend{}
 	var groups [][]model.Buffer
@@ -23,8 +23,9 @@ func TestShare(t *testing.T) {
 		groups = append(groups, group)
 	}
 	b.Share(groups)
-	for _, rows := range []int{1, 5, 3, 8} {
-		b.overlay(rows)
+	for _, rows := range []int{fewRows + 1, fewRows + 5, fewRows + 3, fewRows + 8} {
+		b.rows = make([]row, rows)
+		b.place()
 		first := unsafe.SliceData(b.buffers[groups[0][0]].data)
 		for _, group := range groups {
 			if got := unsafe.SliceData(b.buffers[group[0]].data); got != first {
@@ -46,6 +47,18 @@ func TestShare(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+	b.rows = make([]row, fewRows)
+	b.place()
+	for i := range b.buffers {
+		for j := range b.buffers[i].data {
+			b.buffers[i].data[j] = float32(i)
+		}
+	}
+	for i := range b.buffers {
+		if data := b.buffers[i].data; len(data) != fewRows*b.buffers[i].width || data[0] != float32(i) {
+			t.Errorf("few rows: buffer %d has %d values, the first %v", i, len(data), data[0])
 		}
 	}
 }
