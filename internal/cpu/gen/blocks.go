@@ -50,7 +50,7 @@ type blockFormat struct {
 	bias                  uint32 // of the codes in tiles of the wide isa; the other's have none
 	scaled                bool   // the rows' tensor scales are a parameter: mins, of a piped kernel sums
 	fuse                  bool
-	far                   bool // the next tile is fetched to the second cache: it comes sooner than the first has room for it
+	far                   bool // the tile after the next is fetched to the second cache, since the first has no room for the next one
 	// body loads what blocks share and returns what unpacks one.
 	body func(k *blockKernel) func()
 }

@@ -13,7 +13,7 @@ import (
 var blockFormats = []blockFormat{
 	{name: "Q4K", title: "Q4_K", bytes: 144, columns: 256, group: 32, minima: true, fuse: true, body: bodyQ4K},
 	{name: "Q5K", title: "Q5_K", bytes: 176, columns: 256, group: 32, minima: true, fuse: true, body: bodyQ5K},
-	{name: "Q6K", title: "Q6_K", bytes: 210, columns: 256, group: 16, bias: 32, fuse: true, body: bodyQ6K},
+	{name: "Q6K", title: "Q6_K", bytes: 210, columns: 256, group: 16, bias: 32, fuse: true, far: true, body: bodyQ6K},
 	{name: "Q8", title: "pairs of Q8_0", bytes: 68, columns: 64, group: 32, bias: 128, fuse: true, far: true, body: bodyQ8},
 	{name: "IQ4XS", title: "IQ4_XS", bytes: 136, columns: 256, group: 32, bias: 128, fuse: true, body: bodyIQ4XS},
 	{name: "Q40", title: "Q4_0", bytes: 18, columns: 32, group: 32, bias: 8, fuse: true, body: bodyQ40},
@@ -142,10 +142,10 @@ func bodyQ5K(k *blockKernel) func() {
 // bodyQ6K: 128 bytes of low nibbles, 64 of high pairs of bits, 16 scales, d. Codes are 32 more than they mean.
 func bodyQ6K(k *blockKernel) func() {
 	s := k.s
-	var mask Op = s.memory(0x0f0f0f0f)
-	if !k.tight {
-		mask = s.every(0x0f)
+	if k.tight {
+		return k.tightQ6K(AllocLocal(32 * s.bytes()))
 	}
+	mask := s.every(0x0f)
 	spill := AllocLocal(16 * s.bytes())
 	place := func(i int) Mem { return spill.Offset(s.bytes() * i) }
 	return func() {
@@ -162,6 +162,39 @@ func bodyQ6K(k *blockKernel) func() {
 				}
 			})
 			k.units(4*half, 4*half+4)
+		}
+	}
+}
+
+// tightQ6K is the body beside a product, which leaves few registers and few loads: the pairs of bits lie in two vectors of
+// a spill, the first of each pair of pairs and the second, of which a byte's upper one is where it belongs and the lower one is
+// once it is shifted.
+func (k *blockKernel) tightQ6K(spill Mem) func() {
+	s := k.s
+	place := func(second, i int) Mem { return spill.Offset(s.bytes() * (16*second + i)) }
+	put := func(nibbles, pairs reg.VecVirtual, dword int) {
+		VPTERNLOGD_BCST(Imm(0xd8), bytes4(0x0f), nibbles, pairs) // 0x0f ? nibbles : pairs
+		k.put(pairs, dword)
+	}
+	return func() {
+		k.signedScales()
+		k.columns16(128, func(i int, v reg.VecVirtual) {
+			first := s.vec()
+			s.andDword(0x33333333, v, first)
+			s.move(first, place(0, i))
+			VPSRLD(Imm(2), v, v)
+			s.andDword(0x33333333, v, v)
+			s.move(v, place(1, i))
+		})
+		for half := range 2 {
+			k.columns16(64*half, func(i int, v reg.VecVirtual) {
+				upper, lower := s.vec(), s.vec()
+				s.move(place(i/8, 8*half+i%8), upper)
+				VPSLLD(Imm(4), upper, lower)
+				put(v, lower, 32*half+i)
+				VPSRLD(Imm(4), v, v)
+				put(v, upper, 32*half+16+i)
+			})
 		}
 	}
 }

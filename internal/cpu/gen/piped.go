@@ -40,9 +40,11 @@ func (f *blockFormat) piped(rows int) {
 	LEAQ(at(put, size), get)
 	k.codes, k.scales, k.mins = put, put, put
 	k.rows = avx512.rowsAt(pointer("src"), pointer("stride"))
-	k.ahead = GP64() // the next tile
+	k.ahead = GP64()
 	MOVQ(k.rows.one, k.ahead)
-	SHLQ(Imm(4), k.ahead)
+	if SHLQ(Imm(4), k.ahead); f.far {
+		ADDQ(k.ahead, k.ahead)
+	}
 	ADDQ(k.rows.base[0], k.ahead)
 	p := &pipedProduct{f: f, rows: rows, codes: get, scales: scales, mins: mins, acc: pointer("acc")}
 	p.x, p.dx = GP64(), GP64()
@@ -201,12 +203,8 @@ func (p *pipedProduct) unit(u, first int, acc []reg.VecVirtual, do func(func()))
 				do(func() { dot(at(p.x, 4*(dword*p.rows+first+r)), w, sum[r]) })
 			}
 		}
-		var scale Op = at(p.codes, p.scales+64*g)
-		if groups == 1 { // two leave no register for it
-			z := ZMM()
-			do(func() { VMOVUPS(scale, z) })
-			scale = z
-		}
+		scale := ZMM()
+		do(func() { VMOVUPS(at(p.codes, p.scales+64*g), scale) })
 		for r := range sum {
 			do(func() { VCVTDQ2PS(sum[r], sum[r]) })
 			do(func() {
