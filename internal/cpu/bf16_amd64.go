@@ -9,13 +9,14 @@ func roundRows(dst []uint16, x []float32, stride, rows, cols int) {
 	}
 }
 
-// dotRounded multiplies as many rows at once as there are kernels for. A pair's product does not depend on how many.
+// dotRounded multiplies as many rows at once as there are kernels for, but of weights one by one for a single row of
+// activations: memory is read the fastest in one stream. A pair's product does not depend on how many.
 func dotRounded(_ *worker, acc []float32, weights []byte, rows int, in *input) {
 	size := len(weights) / rows
 	cols := size / 2
 	for j := 0; j < rows; {
 		n, f := 1, dotBF16w1r1
-		if rows-j >= 4 {
+		if rows-j >= 4 && in.rows > 1 {
 			n, f = 4, dotBF16w4r1
 		}
 		for r := 0; r < in.rows; {

@@ -13,3 +13,6 @@ var dots256 = [4]dotKernels{
 	storedF16:   {dot256F16w1r1, dot256F16w4r1, nil},
 	storedBF16:  {dot256BF16w1r1, dot256BF16w4r1, nil},
 }
+
+// streamBytes is the size of rows that are multiplied one by one.
+const streamBytes = 4096

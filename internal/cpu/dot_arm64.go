@@ -21,3 +21,6 @@ func squareOf(two dotAssembly) dotAssembly {
 		}
 	}
 }
+
+// streamBytes is the size of rows that are multiplied one by one: none, until it is measured.
+const streamBytes = 0

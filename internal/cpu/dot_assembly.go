@@ -17,7 +17,8 @@ type dotAssembly func(acc *float32, lanes int, w *byte, stride int, x *float32, 
 // be nil.
 type dotKernels struct{ one, four, square dotAssembly }
 
-// dotFloats multiplies as many rows at once as there are kernels for. A pair's product does not depend on how many.
+// dotFloats multiplies as many rows at once as there are kernels for, but short ones of weights one by one for a single row
+// of activations: memory is read the fastest in one stream, and long ones are. A pair's product does not depend on how many.
 func dotFloats(kernels *[4]dotKernels, acc []float32, w *floatRows, x []float32, stride, rows int) {
 	k, size, blocks := &kernels[w.kind], elementBytes[w.kind], w.cols/16
 	data := unsafe.Pointer(unsafe.SliceData(w.data))
@@ -26,7 +27,7 @@ func dotFloats(kernels *[4]dotKernels, acc []float32, w *floatRows, x []float32,
 	}
 	for j := 0; j < w.rows; {
 		n := 1
-		if w.rows-j >= 4 {
+		if w.rows-j >= 4 && (rows > 1 || w.cols*size > streamBytes) {
 			n = 4
 		}
 		at := (*byte)(unsafe.Add(data, j*w.cols*size))
