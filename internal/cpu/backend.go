@@ -60,7 +60,7 @@ type Backend struct {
 	inputs  inputs
 	attend  attending
 	squares []float32 // of strips of rows: [strips][rows]
-	recur   recurrences
+	still   []float32 // a key that changes nothing
 	moe     mixture
 	hyper   streams
 	ops     tasks

@@ -70,72 +70,19 @@ func (s *recurrence) advance(rows int) (from int) {
 	return rows - s.kept[0].rows
 }
 
-// recurrences is what a GDN layer works with.
-type recurrences struct {
-	q, k        []float32 // [rows][key heads][dim], normalized
-	kq          []float32 // [key heads][rows]
-	beta, decay []float32 // [value heads][rows]
-	none        []float32 // a key that changes nothing
-}
-
 // GDN runs the gated delta rule, every strip of every head of every lane by itself.
 func (b *Backend) GDN(dst, qkv, beta, alpha model.Buffer, g *model.GDN) {
-	l, rows := g.Layout, len(b.rows)
-	r := &b.recur
-	r.q, r.k = grown(r.q, rows*l.KeyHeads*l.HeadDim), grown(r.k, rows*l.KeyHeads*l.HeadDim)
-	r.kq = grown(r.kq, rows*l.KeyHeads)
-	r.beta, r.decay = grown(r.beta, rows*l.ValueHeads), grown(r.decay, rows*l.ValueHeads)
-	for len(r.none) < l.HeadDim {
-		r.none = append(r.none, float32(math.Copysign(0, -1)))
+	l, t := g.Layout, &b.ops.gdn
+	for len(b.still) < l.HeadDim {
+		b.still = append(b.still, float32(math.Copysign(0, -1)))
 	}
-	b.ops.gdnInputs = gdnInputs{b, g, qkv, beta, alpha}
-	b.pool.run(&b.ops.gdnInputs, l.KeyHeads*blocksOfRows(rows), max(1, headsWorthSharing/min(rows, blockRows)))
-	t := &b.ops.gdn
 	for i := range b.segments {
 		seg := &b.segments[i]
 		s := seg.lane.states[g.State].(*recurrence)
-		*t = gdnTask{b: b, g: g, s: s, seg: seg, dst: dst, qkv: qkv}
+		*t = gdnTask{b: b, g: g, s: s, seg: seg, dst: dst, qkv: qkv, beta: beta, alpha: alpha, number: t.number + 1}
 		t.from = s.advance(seg.n)
 		strips := l.ValueHeads * (s.dv / stripWidth)
 		b.pool.run(t, strips, max(1, min(8, 32/seg.n)))
-	}
-}
-
-// headsWorthSharing is the number of heads of rows that are worth another worker's time.
-const headsWorthSharing = 32
-
-// gdnInputs normalizes the queries and keys of blocks of rows, a head after another, multiplies them, and makes the gates of
-// the values that they belong to.
-type gdnInputs struct {
-	b                *Backend
-	g                *model.GDN
-	qkv, beta, alpha model.Buffer
-}
-
-func (t *gdnInputs) run(w, first, last int) {
-	rows := len(t.b.rows)
-	blocks := blocksOfRows(rows)
-	for i := first; i < last; i++ {
-		for row := i % blocks * blockRows; row < min((i%blocks+1)*blockRows, rows); row++ {
-			t.head(t.b.workers[w], row, i/blocks)
-		}
-	}
-}
-
-// head makes what a key head of a row needs.
-func (t *gdnInputs) head(w *worker, i, h int) {
-	b, l, r, rows := t.b, t.g.Layout, &t.b.recur, len(t.b.rows)
-	d, width, in := l.HeadDim, l.KeyHeads*l.HeadDim, t.b.row(t.qkv, i)
-	q, k := r.q[i*width+h*d:][:d], r.k[i*width+h*d:][:d]
-	b.l2Norm(q, in[h*d:(h+1)*d], float32(1/math.Sqrt(float64(d))))
-	b.l2Norm(k, in[width+h*d:width+(h+1)*d], 1)
-	r.kq[h*rows+i] = b.dotOne(w, k, q)
-	beta, alpha := b.row(t.beta, i), b.row(t.alpha, i)
-	decay, bias := b.vectors[t.g.Decay], b.vectors[t.g.Bias]
-	per := l.ValueHeads / l.KeyHeads
-	for v := h * per; v < (h+1)*per; v++ {
-		r.beta[v*rows+i] = float32(sigmoid(float64(beta[v])))
-		r.decay[v*rows+i] = float32(math.Exp(float64(decay[v]) * softplus(float64(alpha[v])+float64(bias[v]))))
 	}
 }
 
@@ -158,19 +105,20 @@ func softplus(x float64) float64 { return math.Max(x, 0) + math.Log1p(math.Exp(-
 
 // gdnTask steps strips of a segment.
 type gdnTask struct {
-	b        *Backend
-	g        *model.GDN
-	s        *recurrence
-	seg      *segment
-	dst, qkv model.Buffer
-	from     int // the first row whose update is kept
+	b                     *Backend
+	g                     *model.GDN
+	s                     *recurrence
+	seg                   *segment
+	dst, qkv, beta, alpha model.Buffer
+	from                  int // the first row whose update is kept
+	number                int // of the task, from 1 on
 }
 
 func (t *gdnTask) run(w, first, last int) {
 	g, strips := &t.b.workers[w].gdn, t.s.dv/stripWidth
 	for i := first; i < last; i++ {
-		if i == first || i%strips == 0 {
-			t.head(g, i/strips)
+		if h := i / strips; g.task != t.number || g.head != h {
+			t.head(t.b.workers[w], h)
 		}
 		t.strip(g, i, i/strips, i%strips*stripWidth)
 	}
@@ -185,7 +133,7 @@ func (t *gdnTask) strip(g *gdnScratch, i, h, j int) {
 	}
 	size := s.dk * stripWidth
 	state := s.state[i*size : (i+1)*size]
-	g.before = gdnUpdate{t.b.recur.none[:s.dk], g.zeros[:], 1}
+	g.before = gdnUpdate{t.b.still[:s.dk], g.zeros[:], 1}
 	for row := range s.kept[1].rows {
 		if row > 0 {
 			k.gdnReplay(state, state, &g.before)
@@ -223,30 +171,53 @@ const fetchRows = 8
 
 // A gdnScratch is what a worker steps strips with.
 type gdnScratch struct {
-	rows   []gdnRow  // of a head, with all of its values
-	strip  []float32 // beyond the rows that are sure to stay
-	row    gdnRow
-	before gdnUpdate
-	delta  [2][stripWidth]float32 // of rows whose updates are not kept
-	zeros  [stripWidth]float32
+	task, head int       // what rows are of
+	key        int       // what q, k and kq are of
+	rows       []gdnRow  // of a head, with all of its values
+	q, k       []float32 // [rows][dim]: normalized
+	kq         []float32 // [rows]
+	strip      []float32 // beyond the rows that are sure to stay
+	row        gdnRow
+	before     gdnUpdate
+	delta      [2][stripWidth]float32 // of rows whose updates are not kept
+	zeros      [stripWidth]float32
 }
 
-// head makes g.rows those of head h.
-func (t *gdnTask) head(g *gdnScratch, h int) {
-	l, in, rows := t.g.Layout, &t.b.recur, len(t.b.rows)
-	d, keyHead, values := l.HeadDim, h/(l.ValueHeads/l.KeyHeads), t.s.dv
+// head makes the rows of a worker those of head h.
+func (t *gdnTask) head(w *worker, h int) {
+	b, l, g := t.b, t.g.Layout, &w.gdn
+	d, values, key := l.HeadDim, t.s.dv, h/(l.ValueHeads/l.KeyHeads)
+	if g.task != t.number || g.key != key {
+		t.keyHead(w, key)
+	}
+	g.task, g.head, g.key = t.number, h, key
+	decay, bias := float64(b.vectors[t.g.Decay][h]), float64(b.vectors[t.g.Bias][h])
 	g.rows = g.rows[:0]
-	for row := t.seg.first; row < t.seg.first+t.seg.n; row++ {
-		at := (row*l.KeyHeads + keyHead) * d
+	for n := range t.seg.n {
+		row := t.seg.first + n
 		r := gdnRow{
-			k: in.k[at : at+d], q: in.q[at : at+d], v: t.b.row(t.qkv, row)[2*l.KeyHeads*d+h*values:][:values],
-			beta: in.beta[h*rows+row], decay: in.decay[h*rows+row], kq: in.kq[keyHead*rows+row],
-			o: t.b.row(t.dst, row)[h*values:][:values],
+			q: g.q[n*d : (n+1)*d], k: g.k[n*d : (n+1)*d], kq: g.kq[n],
+			v: b.row(t.qkv, row)[2*l.KeyHeads*d+h*values:][:values], o: b.row(t.dst, row)[h*values:][:values],
+			beta:  float32(sigmoid(float64(b.row(t.beta, row)[h]))),
+			decay: float32(math.Exp(decay * softplus(float64(b.row(t.alpha, row)[h])+bias))),
 		}
-		if kept := len(g.rows) - t.from; kept >= 0 {
+		if kept := n - t.from; kept >= 0 {
 			r.delta = t.s.kept[0].delta[(kept*t.s.heads+h)*values:][:values]
 		}
 		g.rows = append(g.rows, r)
+	}
+}
+
+// keyHead normalizes a head's queries and keys and multiplies them.
+func (t *gdnTask) keyHead(w *worker, h int) {
+	b, g, n := t.b, &w.gdn, t.seg.n
+	d, width := t.g.Layout.HeadDim, t.g.Layout.KeyHeads*t.g.Layout.HeadDim
+	g.q, g.k, g.kq = grown(g.q, n*d), grown(g.k, n*d), grown(g.kq, n)
+	for i := range n {
+		in, q, k := b.row(t.qkv, t.seg.first+i), g.q[i*d:(i+1)*d], g.k[i*d:(i+1)*d]
+		b.l2Norm(q, in[h*d:(h+1)*d], float32(1/math.Sqrt(float64(d))))
+		b.l2Norm(k, in[width+h*d:width+(h+1)*d], 1)
+		g.kq[i] = b.dotOne(w, k, q)
 	}
 }
 
@@ -270,6 +241,9 @@ func (g *gdnScratch) cut(u, j int) {
 		g.row.delta = g.row.delta[j : j+stripWidth]
 	}
 }
+
+// headsWorthSharing is the number of heads of rows that are worth another worker's time.
+const headsWorthSharing = 32
 
 // GatedNorm normalizes each head and gates it.
 func (b *Backend) GatedNorm(dst, x, z model.Buffer, w model.Vector, sigmoid bool) {

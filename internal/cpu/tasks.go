@@ -12,7 +12,6 @@ type tasks struct {
 	folds     foldTask
 	choose    chooseTask
 	conv      convTask
-	gdnInputs gdnInputs
 	gdn       gdnTask
 	gatedNorm gatedNorm
 	routes    routeTask
