@@ -56,7 +56,7 @@ func (b *Backend) Attention(dst, q, k, v model.Buffer, a *model.Attention) {
 		t.rope = b.rope(s.RopeBase, s.RopeDim, false)
 	}
 	b.ops.keys = keysTask{t}
-	b.pool.run(&b.ops.keys, s.KVHeads*blocksOfRows(len(b.rows)), 1)
+	b.pool.run(&b.ops.keys, s.KVHeads*rowCount(len(b.rows)).blocks(), 1)
 	if a.Index != nil {
 		b.indexKeys(a, t.rope)
 	}
@@ -83,11 +83,11 @@ type attendTask struct {
 type keysTask struct{ *attendTask }
 
 func (t *keysTask) run(_, first, last int) {
-	rows := len(t.b.rows)
-	blocks := blocksOfRows(rows)
+	rows := rowCount(len(t.b.rows))
 	for i := first; i < last; i++ {
-		for row := i % blocks * blockRows; row < min((i%blocks+1)*blockRows, rows); row++ {
-			t.head(row, i/blocks)
+		h, row, end := rows.part(i)
+		for ; row < end; row++ {
+			t.head(row, h)
 		}
 	}
 }

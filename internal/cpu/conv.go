@@ -57,11 +57,7 @@ type channels struct{ lo, hi int }
 func (t *convTask) cut(width int) {
 	workers := t.b.pool.workers
 	for w := range workers {
-		for from, to := range t.b.sections(width) {
-			lo, end := from+w*(to-from)/workers&^(vector-1), from+(w+1)*(to-from)/workers&^(vector-1)
-			if w == workers-1 {
-				end = to
-			}
+		for lo, end := range t.b.cuts(width, w, workers, vector) {
 			for ; lo < end; lo += convChannels {
 				t.parts = append(t.parts, channels{lo, min(lo+convChannels, end)})
 			}

@@ -249,7 +249,7 @@ const headsWorthSharing = 32
 func (b *Backend) GatedNorm(dst, x, z model.Buffer, w model.Vector, sigmoid bool) {
 	rows, t := b.rowsOf(x), &b.ops.gatedNorm
 	*t = gatedNorm{b, dst, x, z, b.vectors[w], sigmoid}
-	b.pool.run(t, b.buffers[x].width/len(t.w)*blocksOfRows(rows), max(1, headsWorthSharing/min(rows, blockRows)))
+	b.pool.run(t, b.buffers[x].width/len(t.w)*rowCount(rows).blocks(), max(1, headsWorthSharing/min(rows, blockRows)))
 }
 
 // gatedNorm takes blocks of rows, a head after another.
@@ -261,11 +261,11 @@ type gatedNorm struct {
 }
 
 func (t *gatedNorm) run(_, first, last int) {
-	rows := t.b.rowsOf(t.x)
-	blocks := blocksOfRows(rows)
+	rows := rowCount(t.b.rowsOf(t.x))
 	for i := first; i < last; i++ {
-		for row := i % blocks * blockRows; row < min((i%blocks+1)*blockRows, rows); row++ {
-			t.head(row, i/blocks*len(t.w))
+		h, row, end := rows.part(i)
+		for ; row < end; row++ {
+			t.head(row, h*len(t.w))
 		}
 	}
 }

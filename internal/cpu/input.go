@@ -50,6 +50,9 @@ func (m *matrix) sameInput(o *matrix) bool {
 	return true
 }
 
+// ordered reports whether the file's columns are not in the network's order.
+func (m *matrix) ordered() bool { return m.signs != nil || m.colOrder != nil }
+
 // rounded reports whether the activations beside m are rounded.
 func (m *matrix) rounded() bool { return m.blocks != nil && !m.exact }
 
@@ -70,7 +73,7 @@ func (in *inputs) of(b *Backend, m *matrix, x []float32, stride, rows int) *inpu
 	t.rows, t.x, t.stride, t.panels = rows, x, stride, t.panels[:0]
 	task := &b.ops.inputs
 	*task = inputTask{b: b, m: m, from: x, fromStride: stride, to: t}
-	if m.signs != nil || m.colOrder != nil {
+	if m.ordered() {
 		t.values = grown(t.values, rows*m.cols)
 		t.x, t.stride = t.values, m.cols
 	}
@@ -129,20 +132,17 @@ func (t *inputTask) cut() {
 	switch {
 	case t.m.rounded():
 		rows, t.parts = t.to.panels[0].rows, len(t.to.panels)
-		if !t.ordered() {
+		if !t.m.ordered() {
 			t.strip = min(t.strip, stripColumns)
 			t.parts *= (t.m.cols + t.strip - 1) / t.strip
 		}
 	case t.m.bf16:
 		rows, t.parts = min(tileRows, t.to.rows), groupsOf(t.to.rows)
-	case t.ordered():
+	case t.m.ordered():
 		t.parts = t.to.rows
 	}
 	t.grain = max(1, worthSharing/(t.strip*rows))
 }
-
-// ordered reports whether rows are not as the network has them.
-func (t *inputTask) ordered() bool { return t.m.signs != nil || t.m.colOrder != nil }
 
 func (t *inputTask) run(w, first, last int) {
 	for i := first; i < last; i++ {
@@ -171,7 +171,7 @@ func (t *inputTask) round(w *worker, i, col int) {
 
 // order writes n rows from row first on as the file's columns have them.
 func (t *inputTask) order(w *worker, first, n int) {
-	if !t.ordered() {
+	if !t.m.ordered() {
 		return
 	}
 	for i := first; i < first+n; i++ {

@@ -13,12 +13,12 @@ func (b *Backend) RMSNorm(dst, x model.Buffer, w model.Vector, eps float64) {
 	if rows == 0 {
 		return
 	}
-	*t = normTask{b: b, dst: dst, x: x, w: b.vectors[w], eps: eps, blocks: blocksOfRows(rows), room: roundUp(rows, vector)}
+	*t = normTask{b: b, dst: dst, x: x, w: b.vectors[w], eps: eps, rows: rowCount(rows), room: roundUp(rows, vector)}
 	t.strips = (len(t.w) + stripColumns - 1) / stripColumns
 	b.squares = grown(b.squares, t.strips*t.room)
 	grain := max(1, worthSharing/(stripColumns*min(rows, blockRows)))
 	for _, t.scale = range [...]bool{false, true} {
-		b.pool.run(t, t.strips*t.blocks, grain)
+		b.pool.run(t, t.strips*t.rows.blocks(), grain)
 	}
 }
 
@@ -31,8 +31,18 @@ const stripColumns = 512
 // worthSharing is the number of values that are worth another worker's time.
 const worthSharing = 8192
 
-// blocksOfRows is the number of blocks of blockRows that rows fall into.
-func blocksOfRows(rows int) int { return (rows + blockRows - 1) / blockRows }
+// A rowCount is rows in blocks of blockRows: tasks take all blocks of one column, a head or a strip, after those of another, so
+// that a worker's share is of columns.
+type rowCount int
+
+// blocks is the number of blocks.
+func (n rowCount) blocks() int { return (int(n) + blockRows - 1) / blockRows }
+
+// part is the column and the rows of part i.
+func (n rowCount) part(i int) (column, first, last int) {
+	first = i % n.blocks() * blockRows
+	return i / n.blocks(), first, min(first+blockRows, int(n))
+}
 
 // normTask sums the squares of blocks of rows, a strip after another, then scales them.
 type normTask struct {
@@ -41,17 +51,18 @@ type normTask struct {
 	w      []float32
 	eps    float64
 
-	strips, blocks int
-	room           int // of the sums of a strip
-	scale          bool
+	rows   rowCount
+	strips int
+	room   int // of the sums of a strip
+	scale  bool
 }
 
 func (t *normTask) run(_, first, last int) {
 	b, k := t.b, t.b.k
 	for i := first; i < last; i++ {
-		strip, row := i/t.blocks, i%t.blocks*blockRows
+		strip, row, end := t.rows.part(i)
 		lo, hi := strip*stripColumns, min((strip+1)*stripColumns, len(t.w))
-		for ; row < min((i%t.blocks+1)*blockRows, b.rowsOf(t.x)); row++ {
+		for ; row < end; row++ {
 			x := b.row(t.x, row)[lo:hi]
 			if !t.scale {
 				b.squares[strip*t.room+row] = k.sumSquares(x)

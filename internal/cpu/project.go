@@ -87,30 +87,31 @@ func (b *Backend) runProducts(cut bool) {
 	for part := range parts {
 		for i := range t.all {
 			p := &t.all[i]
-			for from, to := range b.sections(p.m.rows) {
-				first, n := from/b.k.lanes, (to-from+b.k.lanes-1)/b.k.lanes
-				first, last := first+part*n/parts, first+(part+1)*n/parts
-				if first < last {
-					t.spans = append(t.spans, span{p, first, tiles})
-					tiles += last - first
-				}
+			for from, to := range b.cuts(p.m.rows, part, parts, b.k.lanes) {
+				t.spans = append(t.spans, span{p, from / b.k.lanes, tiles})
+				tiles += (to - from + b.k.lanes - 1) / b.k.lanes
 			}
 		}
 	}
 	b.pool.run(t, tiles, t.grain(tiles))
 }
 
-// sections are the parts of a row of so many values that are cut each by itself, so that what belongs to a head is one
-// worker's: the queries, keys and values of a gated delta net, and else the row.
-func (b *Backend) sections(width int) iter.Seq2[int, int] {
+// cuts are a part of a row of so many values, in whole units but for the row's end. The queries, keys and values of a gated
+// delta net are cut each by itself, so that what belongs to a head is one worker's.
+func (b *Backend) cuts(width, part, parts, unit int) iter.Seq2[int, int] {
 	return func(yield func(from, to int) bool) {
+		cut := func(from, to int) bool {
+			n := (to - from + unit - 1) / unit
+			first, last := from+part*n/parts*unit, min(from+(part+1)*n/parts*unit, to)
+			return first == last || yield(first, last)
+		}
 		l := &b.layout.GDN
 		key, value := l.KeyHeads*l.HeadDim, l.ValueHeads*l.HeadDim
-		if width != 2*key+value || key%vector != 0 {
-			yield(0, width)
+		if parts == 1 || width != 2*key+value || key%unit != 0 {
+			cut(0, width)
 			return
 		}
-		_ = yield(0, key) && yield(key, 2*key) && yield(2*key, width)
+		_ = cut(0, key) && cut(key, 2*key) && cut(2*key, width)
 	}
 }
 
