@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"time"
 
 	"splash/internal/chat"
@@ -171,7 +170,6 @@ func Open(ctx context.Context, o Options) (_ *Target, err error) {
 	if err := t.openDisk(s, d, o); err != nil {
 		return nil, err
 	}
-	debug.FreeOSMemory() // what loading has left
 	o.log(fmt.Sprintf("Weights loaded in %.1f s.", time.Since(began).Seconds()))
 	if d != nil {
 		if err := d.files.Changed(); err != nil {
