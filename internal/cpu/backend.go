@@ -32,6 +32,7 @@ type Backend struct {
 	kv      KVFormat
 	k       *kernels
 	pool    *pool
+	shares  [model.ContextPass + 1]shares // of the kinds of passes
 	workers []*worker
 
 	matrices []*matrix
@@ -100,6 +101,7 @@ type worker struct {
 	natural []natural
 	acc     [2][]float32 // [rows][lanes] of a tile; the second is that of a gate's other half
 	buffers []byte       // of unpacked blocks
+	next    uintptr      // what is multiplied after the tiles under way
 	floats  floatRows
 	bf16    bf16Scratch
 	row     []float32 // decoded rows
@@ -226,6 +228,7 @@ func (b *Backend) Begin(p *model.Pass) error {
 	for _, r := range b.ropes {
 		r.made = false
 	}
+	b.shares[b.kind].number = 0
 	return nil
 }
 

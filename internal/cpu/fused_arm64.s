@@ -3,7 +3,7 @@
 #include "textflag.h"
 
 // The product of 8 rows of blocks of 34 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedQ8NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedQ8NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedQ8NEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -121,7 +121,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 144 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedQ4KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedQ4KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedQ4KNEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -1038,7 +1038,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 176 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedQ5KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedQ5KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedQ5KNEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -2472,7 +2472,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 210 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedQ6KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedQ6KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedQ6KNEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -4145,7 +4145,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 18 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedQ40NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedQ40NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedQ40NEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -4295,7 +4295,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 18 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedIQ4NLNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedIQ4NLNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedIQ4NLNEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -4448,7 +4448,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 136 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedIQ4XSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedIQ4XSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedIQ4XSNEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -5427,7 +5427,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 17 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedMXFP4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedMXFP4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedMXFP4NEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -5627,7 +5627,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 36 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedAffine4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedAffine4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedAffine4NEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -5927,7 +5927,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 20 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedQ41NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedQ41NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedQ41NEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -6089,7 +6089,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 22 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedQ50NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedQ50NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedQ50NEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -6343,7 +6343,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 24 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedQ51NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedQ51NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedQ51NEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -6610,7 +6610,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 84 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedQ2KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedQ2KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedQ2KNEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -7974,7 +7974,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 110 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedQ3KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedQ3KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedQ3KNEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -9871,7 +9871,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 36 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedNVFP4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedNVFP4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedNVFP4NEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -10304,7 +10304,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 66 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedIQ2XXSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedIQ2XXSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedIQ2XXSNEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -12708,7 +12708,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 98 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedIQ3XXSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedIQ3XXSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedIQ3XXSNEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -15964,7 +15964,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 74 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedIQ2XSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedIQ2XSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedIQ2XSNEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -18585,7 +18585,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 82 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedIQ2SNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedIQ2SNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedIQ2SNEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -21847,7 +21847,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 110 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedIQ3SNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedIQ3SNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedIQ3SNEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -26238,7 +26238,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 50 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedIQ1SNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedIQ1SNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedIQ1SNEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -28713,7 +28713,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 18 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedQ20NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedQ20NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedQ20NEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -29061,7 +29061,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 34 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedPQ20NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedPQ20NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedPQ20NEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -29695,7 +29695,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 66 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedTQ20NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedTQ20NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedTQ20NEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -30581,7 +30581,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 18 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedQ10NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedQ10NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedQ10NEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -31213,7 +31213,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 148 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedNVFP4RowsNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedNVFP4RowsNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedNVFP4RowsNEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -32766,7 +32766,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 54 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedTQ10NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedTQ10NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedTQ10NEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -33994,7 +33994,7 @@ block1:
 	RET
 
 // The product of 8 rows of blocks of 56 bytes and a row of activations. Scales and minima are room for a block's.
-// func fusedIQ1MNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+// func fusedIQ1MNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 TEXT ·fusedIQ1MNEON(SB), NOSPLIT, $0-80
 	MOVD acc+0(FP), R0
 	MOVD scales+8(FP), R1

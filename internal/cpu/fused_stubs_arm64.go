@@ -5,139 +5,139 @@ package cpu
 // The product of 8 rows of blocks of 34 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedQ8NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedQ8NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 144 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedQ4KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedQ4KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 176 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedQ5KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedQ5KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 210 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedQ6KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedQ6KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 18 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedQ40NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedQ40NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 18 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedIQ4NLNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedIQ4NLNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 136 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedIQ4XSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedIQ4XSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 17 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedMXFP4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedMXFP4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 36 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedAffine4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedAffine4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 20 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedQ41NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedQ41NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 22 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedQ50NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedQ50NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 24 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedQ51NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedQ51NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 84 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedQ2KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedQ2KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 110 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedQ3KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedQ3KNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 36 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedNVFP4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedNVFP4NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 66 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedIQ2XXSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedIQ2XXSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 98 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedIQ3XXSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedIQ3XXSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 74 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedIQ2XSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedIQ2XSNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 82 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedIQ2SNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedIQ2SNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 110 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedIQ3SNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedIQ3SNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 50 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedIQ1SNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedIQ1SNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 18 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedQ20NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedQ20NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 34 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedPQ20NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedPQ20NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 66 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedTQ20NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedTQ20NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 18 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedQ10NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedQ10NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 148 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedNVFP4RowsNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedNVFP4RowsNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 54 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedTQ10NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedTQ10NEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 
 // The product of 8 rows of blocks of 56 bytes and a row of activations. Scales and minima are room for a block's.
 //
 //go:noescape
-func fusedIQ1MNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+func fusedIQ1MNEON(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)

@@ -208,15 +208,10 @@ func (t *tile) globals(m *matrix, row, rows int) {
 	}
 }
 
-// place is where unit at of a tile's rows lies, and where the next tile's does: a tile's units are one after another in the
-// file when they are as many as a row has, and as many bytes are fetched ahead as are read.
-func (u *tileUnpacker) place(m *matrix, row, at, lanes int) (src, ahead *byte, stride int) {
+// place is where unit at of a tile's rows lies, and what is fetched from next on beside it: a tile's units are one after
+// another in the file when they are as many as a row has.
+func (u *tileUnpacker) place(m *matrix, row, at, lanes int, next uintptr) (src *byte, ahead uintptr, stride int) {
+	steps := at / u.units * u.bytes
 	stride = m.cols / (u.units * unit) * u.bytes
-	data, from := m.stored.Data, row*stride+at/u.units*u.bytes
-	src = &data[from]
-	ahead = src
-	if row+2*lanes <= m.rows {
-		ahead = &data[(row+lanes)*stride+at/u.units*u.bytes*lanes]
-	}
-	return src, ahead, stride
+	return &m.stored.Data[row*stride+steps], next + uintptr(steps*lanes), stride
 }

@@ -3,7 +3,7 @@ package cpu
 type (
 	product256Assembly func(acc *float32, codes *byte, scales, mins *float32, x *int8, dx, sums *float32, biases *int32, units int)
 	product512Assembly func(acc *float32, codes *byte, scales, mins *float32, x *int8, dx, sums *float32, biases *int32, units int,
-		ahead *byte, step int)
+		ahead uintptr, step int)
 )
 
 // products512 are the kernels by the binary logarithm of a panel's rows, the groups of a unit less one, and minima.

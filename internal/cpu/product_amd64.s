@@ -2921,7 +2921,7 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r8g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// func product512r8g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·product512r8g32(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
@@ -3077,7 +3077,7 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r8g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// func product512r8g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·product512r8g32m(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
@@ -3244,7 +3244,7 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r8g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// func product512r8g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·product512r8g16(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
@@ -3425,7 +3425,7 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r8g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// func product512r8g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·product512r8g16m(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
@@ -3626,7 +3626,7 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r4g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// func product512r4g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·product512r4g32(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
@@ -3951,7 +3951,7 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r4g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// func product512r4g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·product512r4g32m(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
@@ -4293,7 +4293,7 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r4g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// func product512r4g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·product512r4g16(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
@@ -4639,7 +4639,7 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r4g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// func product512r4g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·product512r4g16m(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
@@ -5015,7 +5015,7 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r2g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// func product512r2g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·product512r2g32(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
@@ -5224,7 +5224,7 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r2g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// func product512r2g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·product512r2g32m(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
@@ -5444,7 +5444,7 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r2g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// func product512r2g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·product512r2g16(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
@@ -5668,7 +5668,7 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r2g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// func product512r2g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·product512r2g16m(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
@@ -5910,7 +5910,7 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r1g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// func product512r1g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·product512r1g32(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
@@ -6061,7 +6061,7 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r1g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// func product512r1g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·product512r1g32m(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
@@ -6220,7 +6220,7 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r1g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// func product512r1g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·product512r1g16(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX
@@ -6383,7 +6383,7 @@ unit:
 	VZEROUPPER
 	RET
 
-// func product512r1g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+// func product512r1g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·product512r1g16m(SB), NOSPLIT, $0-88
 	MOVQ    acc+0(FP), AX

@@ -41,85 +41,85 @@ func exact512r1g16m(acc *float32, codes *byte, scales *float32, mins *float32, x
 func exact512r4g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *float32, stride int, units int, bias float32)
 
 // The product of 16 rows of weights in groups of 32 by 8 of activations. Units fetch what is ahead.
-func product512r8g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+func product512r8g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 
 // The product of 16 rows of weights in groups of 32 by 8 of activations. Units fetch what is ahead.
-func product512r8g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+func product512r8g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 
 // The product of 16 rows of weights in groups of 16 by 8 of activations. Units fetch what is ahead.
-func product512r8g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+func product512r8g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 
 // The product of 16 rows of weights in groups of 16 by 8 of activations. Units fetch what is ahead.
-func product512r8g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+func product512r8g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 
 // The product of 16 rows of weights in groups of 32 by 4 of activations. Units fetch what is ahead.
-func product512r4g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+func product512r4g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 
 // The product of 8 rows of weights in groups of 32 by 4 of activations.
 func product256r4g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
 
 // The product of 16 rows of weights in groups of 32 by 4 of activations. Units fetch what is ahead.
-func product512r4g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+func product512r4g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 
 // The product of 8 rows of weights in groups of 32 by 4 of activations.
 func product256r4g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
 
 // The product of 16 rows of weights in groups of 16 by 4 of activations. Units fetch what is ahead.
-func product512r4g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+func product512r4g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 
 // The product of 8 rows of weights in groups of 16 by 4 of activations.
 func product256r4g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
 
 // The product of 16 rows of weights in groups of 16 by 4 of activations. Units fetch what is ahead.
-func product512r4g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+func product512r4g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 
 // The product of 8 rows of weights in groups of 16 by 4 of activations.
 func product256r4g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
 
 // The product of 16 rows of weights in groups of 32 by 2 of activations. Units fetch what is ahead.
-func product512r2g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+func product512r2g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 
 // The product of 8 rows of weights in groups of 32 by 2 of activations.
 func product256r2g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
 
 // The product of 16 rows of weights in groups of 32 by 2 of activations. Units fetch what is ahead.
-func product512r2g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+func product512r2g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 
 // The product of 8 rows of weights in groups of 32 by 2 of activations.
 func product256r2g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
 
 // The product of 16 rows of weights in groups of 16 by 2 of activations. Units fetch what is ahead.
-func product512r2g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+func product512r2g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 
 // The product of 8 rows of weights in groups of 16 by 2 of activations.
 func product256r2g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
 
 // The product of 16 rows of weights in groups of 16 by 2 of activations. Units fetch what is ahead.
-func product512r2g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+func product512r2g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 
 // The product of 8 rows of weights in groups of 16 by 2 of activations.
 func product256r2g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
 
 // The product of 16 rows of weights in groups of 32 by 1 of activations. Units fetch what is ahead.
-func product512r1g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+func product512r1g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 
 // The product of 8 rows of weights in groups of 32 by 1 of activations.
 func product256r1g32(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
 
 // The product of 16 rows of weights in groups of 32 by 1 of activations. Units fetch what is ahead.
-func product512r1g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+func product512r1g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 
 // The product of 8 rows of weights in groups of 32 by 1 of activations.
 func product256r1g32m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
 
 // The product of 16 rows of weights in groups of 16 by 1 of activations. Units fetch what is ahead.
-func product512r1g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+func product512r1g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 
 // The product of 8 rows of weights in groups of 16 by 1 of activations.
 func product256r1g16(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)
 
 // The product of 16 rows of weights in groups of 16 by 1 of activations. Units fetch what is ahead.
-func product512r1g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead *byte, step int)
+func product512r1g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int, ahead uintptr, step int)
 
 // The product of 8 rows of weights in groups of 16 by 1 of activations.
 func product256r1g16m(acc *float32, codes *byte, scales *float32, mins *float32, x *int8, dx *float32, sums *float32, biases *int32, units int)

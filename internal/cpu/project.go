@@ -93,7 +93,11 @@ func (b *Backend) runProducts(cut bool) {
 			}
 		}
 	}
+	t.tiles = tiles
+	t.shares = &b.shares[b.kind]
+	t.shares.begin(t)
 	b.pool.run(t, tiles, t.grain(tiles))
+	t.shares.number++
 }
 
 // cuts are a part of a row of so many values, in whole units but for the row's end. The queries, keys and values of a gated
@@ -117,9 +121,11 @@ func (b *Backend) cuts(width, part, parts, unit int) iter.Seq2[int, int] {
 
 // productTask runs tiles of products.
 type productTask struct {
-	b     *Backend
-	all   []product
-	spans []span
+	b      *Backend
+	all    []product
+	spans  []span
+	tiles  int
+	shares *shares // of the pass
 }
 
 // grain is the number of tiles of a part: enough that taking it costs nothing beside it, few enough that the workers end
@@ -132,32 +138,35 @@ func (t *productTask) grain(tiles int) int {
 func (t *productTask) run(w, first, last int) {
 	at := 0
 	for i := first; i < last; {
-		for at+1 < len(t.spans) && t.spans[at+1].before <= i {
-			at++
-		}
+		at = t.spanOf(i, at)
 		end := last
 		if at+1 < len(t.spans) {
 			end = min(end, t.spans[at+1].before)
 		}
 		s, n := &t.spans[at], 1
-		if s.p.in.rows == pipedRows {
+		if rows := s.p.in.rows; rows == 1 || rows == pipedRows {
 			n = min(end-i, mostTiles)
 		}
-		t.some(t.b.workers[w], s.p, s.tile+i-s.before, n)
+		t.some(t.b.workers[w], s.p, s.tile+i-s.before, n, t.next(w, i+n, at))
 		i += n
 	}
 }
 
-// mostTiles bounds those that a worker multiplies by a panel before it puts their results where they go.
-const mostTiles = 8
+// mostTiles bounds those that a worker multiplies in one go before it puts their results where they go: of a gate as many as
+// that before those of its other half.
+const mostTiles = 32
 
-// some runs n tiles of a product from tile i on.
-func (t *productTask) some(w *worker, p *product, i, n int) {
+// some runs n tiles of a product from tile i on, with what is next to be fetched behind them.
+func (t *productTask) some(w *worker, p *product, i, n int, next uintptr) {
 	b, lanes := t.b, t.b.k.lanes
 	row, size := i*lanes, p.in.rows*lanes
 	acc := w.accumulators(0, roundUp(n*size, vector))
+	if w.next = next; p.up != nil {
+		w.next = p.up.address(row)
+	}
 	b.tileProducts(w, acc[:n*size], p.m, p.in, row, n)
 	if p.up != nil {
+		w.next = next
 		up := w.accumulators(1, roundUp(n*size, vector))
 		b.tileProducts(w, up[:n*size], p.up, p.upIn, row, n)
 		b.k.swish(acc, acc, up)
@@ -185,15 +194,20 @@ func (w *worker) accumulators(i, n int) []float32 {
 
 // tileProducts writes the products of n tiles of rows, from row on, and all rows of an input to acc, [n][input rows][lanes].
 func (b *Backend) tileProducts(w *worker, acc []float32, m *matrix, in *input, row, n int) {
-	lanes, size := b.k.lanes, in.rows*b.k.lanes
-	whole := min(n, (m.rows-row)/lanes)
-	if m.rounded() && in.rows == pipedRows && whole > 0 && b.k.piped != nil {
+	lanes, size, next := b.k.lanes, in.rows*b.k.lanes, w.next
+	if whole := min(n, (m.rows-row)/lanes); whole > 0 && m.rounded() && in.rows == pipedRows && b.k.piped != nil {
 		clear(acc[:whole*size])
+		if whole < n {
+			w.next = m.address(row + whole*lanes)
+		}
 		if b.k.piped(w, acc, m, in, row, whole) {
 			acc, row, n = acc[whole*size:], row+whole*lanes, n-whole
 		}
 	}
 	for i := range n {
+		if w.next = next; i+1 < n {
+			w.next = m.address(row + lanes)
+		}
 		b.tileProduct(w, acc[i*size:(i+1)*size], m, in, row, min(lanes, m.rows-row))
 		row += lanes
 	}

@@ -23,7 +23,7 @@ type tile struct {
 	scales []float32
 	mins   []float32
 
-	ahead *byte // what is multiplied next, and how much of it for a unit
+	ahead uintptr // what is multiplied next, and how much of it for a unit
 	step  int
 }
 

@@ -6,7 +6,7 @@ import (
 	"splash/dequant"
 )
 
-type unpackAssembly func(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+type unpackAssembly func(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // A tileUnpacker unpacks blocks of a tile's rows straight into it: f those that hold everything, apart others.
 type tileUnpacker struct {
@@ -20,10 +20,11 @@ type tileUnpacker struct {
 	apart func(t *tile, m *matrix, row, at, units int)
 
 	// fused multiplies by one row of activations what f would unpack, with the bits of the product of a tile; or nil.
-	fused func(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32, biases *int32)
+	fused func(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32, biases *int32)
 	// piped multiplies tiles by a panel of 8 rows, again with those bits, unpacking a block while it multiplies another; or
-	// nil. The rows' tensor scales come as sums.
-	piped func(acc *float32, buffers, src *byte, stride, tiles, blocks int, x *int8, dx, sums *float32, biases *int32)
+	// nil. The rows' tensor scales come as sums. It fetches from near and ahead on, and after so many blocks from then on.
+	piped func(acc *float32, buffers, src *byte, stride, tiles, blocks int, x *int8, dx, sums *float32, biases *int32,
+		near, ahead uintptr, nearLeft, left int, then uintptr)
 }
 
 // pipedBuffers is room for two blocks that the largest of piped unpacks.
@@ -199,8 +200,8 @@ const (
 	lanes256 = 8
 )
 
-// unpack fills a tile of whole rows, from src or ahead of it on, and reports whether the rows and units are whole steps.
-func (u *tileUnpacker) unpack(t *tile, m *matrix, row, rows, at, units, lanes int, fetches bool) bool {
+// unpack fills a tile of whole rows, with what it fetches from next on, and reports whether the rows and units are whole steps.
+func (u *tileUnpacker) unpack(t *tile, m *matrix, row, rows, at, units, lanes int, next uintptr) bool {
 	switch {
 	case u == nil || rows < lanes:
 		return false
@@ -213,10 +214,7 @@ func (u *tileUnpacker) unpack(t *tile, m *matrix, row, rows, at, units, lanes in
 	if u.scaled {
 		t.globals(m, row, lanes)
 	}
-	src, ahead, stride := u.place(m, row, at, lanes)
-	if !fetches {
-		ahead = src
-	}
+	src, ahead, stride := u.place(m, row, at, lanes, next)
 	u.f(first(t.codes), first(t.scales), first(t.mins), src, stride, units/u.units, ahead)
 	return true
 }
@@ -232,7 +230,7 @@ func fused512(w *worker, acc []float32, m *matrix, in *input, row int) bool {
 	if u.scaled {
 		t.globals(m, row, lanes512)
 	}
-	src, ahead, stride := u.place(m, row, 0, lanes512)
+	src, ahead, stride := u.place(m, row, 0, lanes512, w.next)
 	u.fused(first(acc), first(t.scales), first(t.mins), src, stride, m.cols/unit/u.units, ahead,
 		first(p.codes), first(p.scales), first(p.sums), first(p.biases))
 	return true
@@ -257,26 +255,25 @@ func piped512(w *worker, acc []float32, m *matrix, in *input, row, tiles int) bo
 			step = 1 // each tile's rows have scales of their own
 		}
 	}
+	blocks, size := m.cols/unit/u.units, lanes512*u.bytes // of a tile, and of a block of one
+	lead := (farBytes + size - 1) / size
 	for n := 0; n < tiles; n += step {
 		if u.scaled {
 			w.tile.globals(m, row+n*lanes512, lanes512)
 		}
-		src, _, stride := u.place(m, row+n*lanes512, 0, lanes512)
-		u.piped(first(acc[n*lanes512*p.rows:]), first(w.buffers), src, stride, step, m.cols/unit/u.units,
-			first(p.codes), first(p.scales), sums, first(p.biases))
+		src, near, stride := u.place(m, row+n*lanes512, 0, lanes512, m.address(row+(n+1)*lanes512))
+		left := (tiles - n - 1) * blocks // from near on
+		if left == 0 {
+			near = w.next
+		}
+		ahead := near + uintptr(lead*size)
+		if left <= lead {
+			ahead = w.next + uintptr((lead-left)*size)
+		}
+		u.piped(first(acc[n*lanes512*p.rows:]), first(w.buffers), src, stride, step, blocks,
+			first(p.codes), first(p.scales), sums, first(p.biases), near, ahead, left, left-lead, w.next)
 	}
 	return true
-}
-
-// ahead is where the part of the next tile lies that as much is multiplied of as of this tile's unit at, and how much a
-// unit has of it: a tile is all in one piece. At the end it is this tile's own.
-func (m *matrix) ahead(row, at int) (*byte, int) {
-	stride := len(m.stored.Data) / m.rows
-	step := lanes512 * stride * unit / m.cols
-	if row+2*lanes512 > m.rows {
-		return &m.stored.Data[row*stride], 0
-	}
-	return &m.stored.Data[(row+lanes512)*stride+at*step], step
 }
 
 // unpackTile512 fills a tile of 16 rows, whose product fetches what is ahead. A tile that is not whole, or whose units are
@@ -284,8 +281,9 @@ func (m *matrix) ahead(row, at int) (*byte, int) {
 func unpackTile512(w *worker, m *matrix, row, rows, at, units int) {
 	t, f := &w.tile, m.blocks
 	t.shape(f, lanes512, units)
-	t.ahead, t.step = m.ahead(row, at)
-	if f.tile.unpack(t, m, row, rows, at, units, lanes512, false) {
+	t.step = lanes512 * len(m.stored.Data) / m.rows * unit / m.cols
+	t.ahead = w.next + uintptr(at*t.step) + farBytes
+	if f.tile.unpack(t, m, row, rows, at, units, lanes512, w.next) {
 		return
 	}
 	n := w.unpackRows(m, row, rows, at, units, lanes512)
@@ -302,7 +300,7 @@ func unpackTile512(w *worker, m *matrix, row, rows, at, units int) {
 func unpackTile256(w *worker, m *matrix, row, rows, at, units int) {
 	t, f := &w.tile, m.blocks
 	t.shape(f, lanes256, units)
-	if f.tile.unpack(t, m, row, rows, at, units, lanes256, true) {
+	if f.tile.unpack(t, m, row, rows, at, units, lanes256, w.next) {
 		return
 	}
 	n := w.unpackRows(m, row, rows, at, units, lanes256)

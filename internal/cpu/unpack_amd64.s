@@ -200,7 +200,7 @@ columns:
 	VZEROUPPER
 	RET
 
-// func unpackQ4K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ4K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ4K256(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -690,7 +690,7 @@ DATA dwords30303030<>+24(SB)/4, $0x30303030
 DATA dwords30303030<>+28(SB)/4, $0x30303030
 GLOBL dwords30303030<>(SB), RODATA|NOPTR, $32
 
-// func unpackQ5K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ5K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ5K256(SB), $256-56
 	MOVQ codes+0(FP), AX
@@ -1496,7 +1496,7 @@ DATA dwords10101010<>+24(SB)/4, $0x10101010
 DATA dwords10101010<>+28(SB)/4, $0x10101010
 GLOBL dwords10101010<>(SB), RODATA|NOPTR, $32
 
-// func unpackQ6K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ6K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ6K256(SB), $512-56
 	MOVQ codes+0(FP), AX
@@ -2362,7 +2362,7 @@ DATA dwords20202020<>+24(SB)/4, $0x20202020
 DATA dwords20202020<>+28(SB)/4, $0x20202020
 GLOBL dwords20202020<>(SB), RODATA|NOPTR, $32
 
-// func unpackQ8256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ8256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ8256(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -2506,7 +2506,7 @@ DATA dwords80808080<>+24(SB)/4, $0x80808080
 DATA dwords80808080<>+28(SB)/4, $0x80808080
 GLOBL dwords80808080<>(SB), RODATA|NOPTR, $32
 
-// func unpackIQ4XS256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackIQ4XS256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ4XS256(SB), $0-56
 	MOVQ           codes+0(FP), AX
@@ -3039,7 +3039,7 @@ DATA dwords00000020<>+24(SB)/4, $0x00000020
 DATA dwords00000020<>+28(SB)/4, $0x00000020
 GLOBL dwords00000020<>(SB), RODATA|NOPTR, $32
 
-// func unpackQ40256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ40256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ40256(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -3130,7 +3130,7 @@ DATA dwords08080808<>+24(SB)/4, $0x08080808
 DATA dwords08080808<>+28(SB)/4, $0x08080808
 GLOBL dwords08080808<>(SB), RODATA|NOPTR, $32
 
-// func unpackIQ4NL256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackIQ4NL256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ4NL256(SB), $0-56
 	MOVQ           codes+0(FP), AX
@@ -3212,7 +3212,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackMXFP4256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackMXFP4256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, MMX+
 TEXT ·unpackMXFP4256(SB), $0-56
 	MOVQ           codes+0(FP), AX
@@ -3341,7 +3341,7 @@ DATA dwords00200000<>+24(SB)/4, $0x00200000
 DATA dwords00200000<>+28(SB)/4, $0x00200000
 GLOBL dwords00200000<>(SB), RODATA|NOPTR, $32
 
-// func unpackNVFP4256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackNVFP4256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, MMX+
 TEXT ·unpackNVFP4256(SB), $0-56
 	MOVQ           codes+0(FP), AX
@@ -3546,7 +3546,7 @@ DATA dwords3f000000<>+24(SB)/4, $0x3f000000
 DATA dwords3f000000<>+28(SB)/4, $0x3f000000
 GLOBL dwords3f000000<>(SB), RODATA|NOPTR, $32
 
-// func unpackAffine4256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackAffine4256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, MMX+
 TEXT ·unpackAffine4256(SB), $0-56
 	MOVQ           codes+0(FP), AX
@@ -3815,7 +3815,7 @@ DATA dwords80000000<>+24(SB)/4, $0x80000000
 DATA dwords80000000<>+28(SB)/4, $0x80000000
 GLOBL dwords80000000<>(SB), RODATA|NOPTR, $32
 
-// func unpackIQ2XXS256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackIQ2XXS256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ2XXS256(SB), $0-56
 	MOVQ           codes+0(FP), AX
@@ -4830,7 +4830,7 @@ DATA dwords80402010<>+24(SB)/4, $0x80402010
 DATA dwords80402010<>+28(SB)/4, $0x80402010
 GLOBL dwords80402010<>(SB), RODATA|NOPTR, $32
 
-// func unpackIQ3XXS256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackIQ3XXS256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ3XXS256(SB), $0-56
 	MOVQ           codes+0(FP), AX
@@ -5871,7 +5871,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackQ2K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ2K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ2K256(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -6365,7 +6365,7 @@ DATA dwords03030303<>+24(SB)/4, $0x03030303
 DATA dwords03030303<>+28(SB)/4, $0x03030303
 GLOBL dwords03030303<>(SB), RODATA|NOPTR, $32
 
-// func unpackQ3K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ3K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ3K256(SB), $256-56
 	MOVQ codes+0(FP), AX
@@ -7194,7 +7194,7 @@ DATA dwords04040404<>+24(SB)/4, $0x04040404
 DATA dwords04040404<>+28(SB)/4, $0x04040404
 GLOBL dwords04040404<>(SB), RODATA|NOPTR, $32
 
-// func unpackQ41256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ41256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ41256(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -7280,7 +7280,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackQ50256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ50256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ50256(SB), $0-56
 	MOVQ           codes+0(FP), AX
@@ -7483,7 +7483,7 @@ DATA replicas3<>+14(SB)/1, $0x0f
 DATA replicas3<>+15(SB)/1, $0x0f
 GLOBL replicas3<>(SB), RODATA|NOPTR, $16
 
-// func unpackQ51256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ51256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ51256(SB), $0-56
 	MOVQ           codes+0(FP), AX
@@ -7621,7 +7621,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackQ10256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ10256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ10256(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -8155,7 +8155,7 @@ DATA dwords01000000<>+24(SB)/4, $0x01000000
 DATA dwords01000000<>+28(SB)/4, $0x01000000
 GLOBL dwords01000000<>(SB), RODATA|NOPTR, $32
 
-// func unpackQ20256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ20256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ20256(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -8457,7 +8457,7 @@ DATA dwords03000000<>+24(SB)/4, $0x03000000
 DATA dwords03000000<>+28(SB)/4, $0x03000000
 GLOBL dwords03000000<>(SB), RODATA|NOPTR, $32
 
-// func unpackPQ20256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackPQ20256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackPQ20256(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -8947,7 +8947,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackTQ10256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackTQ10256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackTQ10256(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -9829,7 +9829,7 @@ DATA dwordsff00ff00<>+24(SB)/4, $0xff00ff00
 DATA dwordsff00ff00<>+28(SB)/4, $0xff00ff00
 GLOBL dwordsff00ff00<>(SB), RODATA|NOPTR, $32
 
-// func unpackTQ20256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackTQ20256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackTQ20256(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -10199,7 +10199,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackIQ2XS256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackIQ2XS256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ2XS256(SB), $0-56
 	MOVQ           codes+0(FP), AX
@@ -11243,7 +11243,7 @@ DATA dwords000001ff<>+24(SB)/4, $0x000001ff
 DATA dwords000001ff<>+28(SB)/4, $0x000001ff
 GLOBL dwords000001ff<>(SB), RODATA|NOPTR, $32
 
-// func unpackIQ2S256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackIQ2S256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ2S256(SB), $0-56
 	MOVQ           codes+0(FP), AX
@@ -12226,7 +12226,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackIQ3S256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackIQ3S256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ3S256(SB), $0-56
 	MOVQ           codes+0(FP), AX
@@ -13337,7 +13337,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackIQ1S256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackIQ1S256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ1S256(SB), $0-56
 	MOVQ           codes+0(FP), AX
@@ -14096,7 +14096,7 @@ DATA dwords02020202<>+24(SB)/4, $0x02020202
 DATA dwords02020202<>+28(SB)/4, $0x02020202
 GLOBL dwords02020202<>(SB), RODATA|NOPTR, $32
 
-// func unpackIQ1M256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackIQ1M256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ1M256(SB), $0-56
 	MOVQ           codes+0(FP), AX
@@ -14976,7 +14976,7 @@ DATA dwords0000f000<>+24(SB)/4, $0x0000f000
 DATA dwords0000f000<>+28(SB)/4, $0x0000f000
 GLOBL dwords0000f000<>(SB), RODATA|NOPTR, $32
 
-// func unpackNVFP4Rows256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackNVFP4Rows256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, MMX+
 TEXT ·unpackNVFP4Rows256(SB), $0-56
 	MOVQ           codes+0(FP), AX
@@ -17001,7 +17001,7 @@ DATA dwords43800000<>+24(SB)/4, $0x43800000
 DATA dwords43800000<>+28(SB)/4, $0x43800000
 GLOBL dwords43800000<>(SB), RODATA|NOPTR, $32
 
-// func unpackQ4K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ4K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·unpackQ4K512(SB), $0-56
 	MOVQ         codes+0(FP), AX
@@ -17513,7 +17513,7 @@ GLOBL dword0f0f0f0f<>(SB), RODATA|NOPTR, $4
 DATA dword30303030<>+0(SB)/4, $0x30303030
 GLOBL dword30303030<>(SB), RODATA|NOPTR, $4
 
-// func unpackQ5K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ5K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·unpackQ5K512(SB), $512-56
 	MOVQ         codes+0(FP), AX
@@ -18272,7 +18272,7 @@ block:
 DATA dword1f1f1f1f<>+0(SB)/4, $0x1f1f1f1f
 GLOBL dword1f1f1f1f<>(SB), RODATA|NOPTR, $4
 
-// func unpackQ6K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ6K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·unpackQ6K512(SB), $1024-56
 	MOVQ         codes+0(FP), AX
@@ -19050,7 +19050,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackQ8512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ8512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·unpackQ8512(SB), $0-56
 	MOVQ         codes+0(FP), AX
@@ -19266,7 +19266,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackIQ4XS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackIQ4XS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512BW, AVX512F, MMX+
 TEXT ·unpackIQ4XS512(SB), $0-56
 	MOVQ            codes+0(FP), AX
@@ -19839,7 +19839,7 @@ GLOBL dword00000030<>(SB), RODATA|NOPTR, $4
 DATA dword00000020<>+0(SB)/4, $0x00000020
 GLOBL dword00000020<>(SB), RODATA|NOPTR, $4
 
-// func unpackQ40512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ40512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·unpackQ40512(SB), $0-56
 	MOVQ         codes+0(FP), AX
@@ -19938,7 +19938,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackIQ4NL512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackIQ4NL512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpackIQ4NL512(SB), $0-56
 	MOVQ            codes+0(FP), AX
@@ -20046,7 +20046,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackMXFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackMXFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, MMX+
 TEXT ·unpackMXFP4512(SB), $0-56
 	MOVQ            codes+0(FP), AX
@@ -20182,7 +20182,7 @@ GLOBL codebookFP4512<>(SB), RODATA|NOPTR, $16
 DATA dword00000001<>+0(SB)/4, $0x00000001
 GLOBL dword00000001<>(SB), RODATA|NOPTR, $4
 
-// func unpackNVFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackNVFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512BW, AVX512F, MMX+
 TEXT ·unpackNVFP4512(SB), $0-56
 	MOVQ            codes+0(FP), AX
@@ -20396,7 +20396,7 @@ GLOBL dword7b800000<>(SB), RODATA|NOPTR, $4
 DATA dword3f000000<>+0(SB)/4, $0x3f000000
 GLOBL dword3f000000<>(SB), RODATA|NOPTR, $4
 
-// func unpackAffine4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackAffine4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512BW, AVX512F, MMX+
 TEXT ·unpackAffine4512(SB), $0-56
 	MOVQ            codes+0(FP), AX
@@ -20613,7 +20613,7 @@ GLOBL dwordffff0000<>(SB), RODATA|NOPTR, $4
 DATA dword80000000<>+0(SB)/4, $0x80000000
 GLOBL dword80000000<>(SB), RODATA|NOPTR, $4
 
-// func unpackIQ2XXS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackIQ2XXS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpackIQ2XXS512(SB), $0-56
 	MOVQ      codes+0(FP), AX
@@ -21614,7 +21614,7 @@ GLOBL dword00000007<>(SB), RODATA|NOPTR, $4
 DATA dword80808080<>+0(SB)/4, $0x80808080
 GLOBL dword80808080<>(SB), RODATA|NOPTR, $4
 
-// func unpackIQ3XXS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackIQ3XXS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpackIQ3XXS512(SB), $0-56
 	MOVQ      codes+0(FP), AX
@@ -22698,7 +22698,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackQ2K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ2K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·unpackQ2K512(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -23243,7 +23243,7 @@ block:
 DATA dword03030303<>+0(SB)/4, $0x03030303
 GLOBL dword03030303<>(SB), RODATA|NOPTR, $4
 
-// func unpackQ3K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ3K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·unpackQ3K512(SB), $512-56
 	MOVQ         codes+0(FP), AX
@@ -23951,7 +23951,7 @@ block:
 DATA dword07070707<>+0(SB)/4, $0x07070707
 GLOBL dword07070707<>(SB), RODATA|NOPTR, $4
 
-// func unpackQ41512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ41512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·unpackQ41512(SB), $0-56
 	MOVQ         codes+0(FP), AX
@@ -24059,7 +24059,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackQ50512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ50512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpackQ50512(SB), $0-56
 	MOVQ            codes+0(FP), AX
@@ -24235,7 +24235,7 @@ GLOBL dword08040201<>(SB), RODATA|NOPTR, $4
 DATA dword80402010<>+0(SB)/4, $0x80402010
 GLOBL dword80402010<>(SB), RODATA|NOPTR, $4
 
-// func unpackQ51512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ51512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpackQ51512(SB), $0-56
 	MOVQ            codes+0(FP), AX
@@ -24400,7 +24400,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackQ10512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ10512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·unpackQ10512(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -24809,7 +24809,7 @@ GLOBL dword00010000<>(SB), RODATA|NOPTR, $4
 DATA dword01000000<>+0(SB)/4, $0x01000000
 GLOBL dword01000000<>(SB), RODATA|NOPTR, $4
 
-// func unpackQ20512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackQ20512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·unpackQ20512(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -25043,7 +25043,7 @@ GLOBL dword00030000<>(SB), RODATA|NOPTR, $4
 DATA dword03000000<>+0(SB)/4, $0x03000000
 GLOBL dword03000000<>(SB), RODATA|NOPTR, $4
 
-// func unpackPQ20512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackPQ20512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·unpackPQ20512(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -25439,7 +25439,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackTQ10512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackTQ10512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpackTQ10512(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -26298,7 +26298,7 @@ GLOBL dword00ff00ff<>(SB), RODATA|NOPTR, $4
 DATA dwordff00ff00<>+0(SB)/4, $0xff00ff00
 GLOBL dwordff00ff00<>(SB), RODATA|NOPTR, $4
 
-// func unpackTQ20512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackTQ20512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·unpackTQ20512(SB), $0-56
 	MOVQ codes+0(FP), AX
@@ -26642,7 +26642,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackIQ2XS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackIQ2XS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpackIQ2XS512(SB), $0-56
 	MOVQ      codes+0(FP), AX
@@ -27715,7 +27715,7 @@ block:
 DATA dword000001ff<>+0(SB)/4, $0x000001ff
 GLOBL dword000001ff<>(SB), RODATA|NOPTR, $4
 
-// func unpackIQ2S512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackIQ2S512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpackIQ2S512(SB), $0-56
 	MOVQ      codes+0(FP), AX
@@ -28787,7 +28787,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackIQ3S512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackIQ3S512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpackIQ3S512(SB), $0-56
 	MOVQ      codes+0(FP), AX
@@ -30005,7 +30005,7 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackIQ1S512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackIQ1S512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpackIQ1S512(SB), $0-56
 	MOVQ      codes+0(FP), AX
@@ -30858,7 +30858,7 @@ GLOBL dword00000700<>(SB), RODATA|NOPTR, $4
 DATA dword02020202<>+0(SB)/4, $0x02020202
 GLOBL dword02020202<>(SB), RODATA|NOPTR, $4
 
-// func unpackIQ1M512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackIQ1M512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpackIQ1M512(SB), $0-56
 	MOVQ      codes+0(FP), AX
@@ -31843,7 +31843,7 @@ GLOBL dword00000f00<>(SB), RODATA|NOPTR, $4
 DATA dword0000f000<>+0(SB)/4, $0x0000f000
 GLOBL dword0000f000<>(SB), RODATA|NOPTR, $4
 
-// func unpackNVFP4Rows512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+// func unpackNVFP4Rows512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpackNVFP4Rows512(SB), $0-56
 	MOVQ            codes+0(FP), AX
@@ -33939,7 +33939,7 @@ values:
 DATA dword43800000<>+0(SB)/4, $0x43800000
 GLOBL dword43800000<>(SB), RODATA|NOPTR, $4
 
-// func fusedQ4K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedQ4K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·fusedQ4K512(SB), $0-88
 	MOVQ         x+56(FP), AX
@@ -34493,39 +34493,38 @@ block:
 	VZEROUPPER
 	RET
 
-// func pipedQ4K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+// func pipedQ4K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
-TEXT ·pipedQ4K512r8(SB), $8-80
-	MOVQ            buffers+8(FP), AX
-	LEAQ            5120(AX), CX
-	MOVQ            src+16(FP), DX
-	MOVQ            stride+24(FP), BX
-	LEAQ            (BX)(BX*2), SI
-	LEAQ            (DX)(BX*4), DI
-	LEAQ            (DI)(BX*4), R8
-	LEAQ            (R8)(BX*4), R9
-	MOVQ            BX, R10
-	SHLQ            $0x04, R10
-	ADDQ            DX, R10
-	MOVQ            acc+0(FP), R11
-	MOVL            $0x0f0f0f0f, R12
-	VPBROADCASTD    R12, Z0
-	VBROADCASTI32X4 (DX), Z1
-	VINSERTI32X4    $0x01, (DI), Z1, Z1
-	VINSERTI32X4    $0x02, (R8), Z1, Z1
-	VINSERTI32X4    $0x03, (R9), Z1, Z1
-	VBROADCASTI32X4 (DX)(BX*1), Z2
-	VINSERTI32X4    $0x01, (DI)(BX*1), Z2, Z2
-	VINSERTI32X4    $0x02, (R8)(BX*1), Z2, Z2
-	VINSERTI32X4    $0x03, (R9)(BX*1), Z2, Z2
-	VBROADCASTI32X4 (DX)(BX*2), Z3
-	VINSERTI32X4    $0x01, (DI)(BX*2), Z3, Z3
-	VINSERTI32X4    $0x02, (R8)(BX*2), Z3, Z3
-	VINSERTI32X4    $0x03, (R9)(BX*2), Z3, Z3
-	VBROADCASTI32X4 (DX)(SI*1), Z4
-	VINSERTI32X4    $0x01, (DI)(SI*1), Z4, Z4
-	VINSERTI32X4    $0x02, (R8)(SI*1), Z4, Z4
-	VINSERTI32X4    $0x03, (R9)(SI*1), Z4, Z4
+TEXT ·pipedQ4K512r8(SB), $8-120
+	MOVQ            ahead+88(FP), AX
+	MOVQ            near+80(FP), CX
+	MOVQ            buffers+8(FP), DX
+	LEAQ            5120(DX), BX
+	MOVQ            src+16(FP), SI
+	MOVQ            stride+24(FP), DI
+	LEAQ            (DI)(DI*2), R8
+	LEAQ            (SI)(DI*4), R9
+	LEAQ            (R9)(DI*4), R10
+	LEAQ            (R10)(DI*4), R11
+	MOVQ            acc+0(FP), R12
+	MOVL            $0x0f0f0f0f, R13
+	VPBROADCASTD    R13, Z0
+	VBROADCASTI32X4 (SI), Z1
+	VINSERTI32X4    $0x01, (R9), Z1, Z1
+	VINSERTI32X4    $0x02, (R10), Z1, Z1
+	VINSERTI32X4    $0x03, (R11), Z1, Z1
+	VBROADCASTI32X4 (SI)(DI*1), Z2
+	VINSERTI32X4    $0x01, (R9)(DI*1), Z2, Z2
+	VINSERTI32X4    $0x02, (R10)(DI*1), Z2, Z2
+	VINSERTI32X4    $0x03, (R11)(DI*1), Z2, Z2
+	VBROADCASTI32X4 (SI)(DI*2), Z3
+	VINSERTI32X4    $0x01, (R9)(DI*2), Z3, Z3
+	VINSERTI32X4    $0x02, (R10)(DI*2), Z3, Z3
+	VINSERTI32X4    $0x03, (R11)(DI*2), Z3, Z3
+	VBROADCASTI32X4 (SI)(R8*1), Z4
+	VINSERTI32X4    $0x01, (R9)(R8*1), Z4, Z4
+	VINSERTI32X4    $0x02, (R10)(R8*1), Z4, Z4
+	VINSERTI32X4    $0x03, (R11)(R8*1), Z4, Z4
 	VPUNPCKLDQ      Z2, Z1, Z5
 	VPUNPCKHDQ      Z2, Z1, Z1
 	VPUNPCKLDQ      Z4, Z3, Z2
@@ -34543,21 +34542,21 @@ TEXT ·pipedQ4K512r8(SB), $8-80
 	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z7
 	VCVTDQ2PS       Z7, Z7
 	VMULPS          Z3, Z7, Z7
-	VMOVUPS         Z7, 4096(AX)
+	VMOVUPS         Z7, 4096(DX)
 	VPSRLD          $0x08, Z6, Z7
 	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
 	VCVTDQ2PS       Z7, Z7
 	VMULPS          Z3, Z7, Z7
-	VMOVUPS         Z7, 4160(AX)
+	VMOVUPS         Z7, 4160(DX)
 	VPSRLD          $0x10, Z6, Z7
 	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
 	VCVTDQ2PS       Z7, Z7
 	VMULPS          Z3, Z7, Z7
-	VMOVUPS         Z7, 4224(AX)
+	VMOVUPS         Z7, 4224(DX)
 	VPSRLD          $0x18, Z6, Z6
 	VCVTDQ2PS       Z6, Z6
 	VMULPS          Z3, Z6, Z6
-	VMOVUPS         Z6, 4288(AX)
+	VMOVUPS         Z6, 4288(DX)
 	VMOVDQU32       Z1, Z6
 	VPANDD.BCST     dword0f0f0f0f<>+0(SB), Z6, Z6
 	VPSRLD          $0x02, Z2, Z2
@@ -34566,40 +34565,40 @@ TEXT ·pipedQ4K512r8(SB), $8-80
 	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z3, Z2, Z2
-	VMOVUPS         Z2, 4352(AX)
+	VMOVUPS         Z2, 4352(DX)
 	VPSRLD          $0x08, Z6, Z2
 	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z3, Z2, Z2
-	VMOVUPS         Z2, 4416(AX)
+	VMOVUPS         Z2, 4416(DX)
 	VPSRLD          $0x10, Z6, Z2
 	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z3, Z2, Z2
-	VMOVUPS         Z2, 4480(AX)
+	VMOVUPS         Z2, 4480(DX)
 	VPSRLD          $0x18, Z6, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z3, Z2, Z2
-	VMOVUPS         Z2, 4544(AX)
+	VMOVUPS         Z2, 4544(DX)
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z2
 	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z3
 	VCVTDQ2PS       Z3, Z3
 	VMULPS          Z4, Z3, Z3
-	VMOVUPS         Z3, 4608(AX)
+	VMOVUPS         Z3, 4608(DX)
 	VPSRLD          $0x08, Z2, Z3
 	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z3
 	VCVTDQ2PS       Z3, Z3
 	VMULPS          Z4, Z3, Z3
-	VMOVUPS         Z3, 4672(AX)
+	VMOVUPS         Z3, 4672(DX)
 	VPSRLD          $0x10, Z2, Z3
 	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z3
 	VCVTDQ2PS       Z3, Z3
 	VMULPS          Z4, Z3, Z3
-	VMOVUPS         Z3, 4736(AX)
+	VMOVUPS         Z3, 4736(DX)
 	VPSRLD          $0x18, Z2, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z4, Z2, Z2
-	VMOVUPS         Z2, 4800(AX)
+	VMOVUPS         Z2, 4800(DX)
 	VPSRLD          $0x04, Z1, Z1
 	VPANDD.BCST     dword0f0f0f0f<>+0(SB), Z1, Z1
 	VPSRLD          $0x02, Z5, Z2
@@ -34608,37 +34607,37 @@ TEXT ·pipedQ4K512r8(SB), $8-80
 	VPANDD.BCST     dword000000ff<>+0(SB), Z1, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z4, Z2, Z2
-	VMOVUPS         Z2, 4864(AX)
+	VMOVUPS         Z2, 4864(DX)
 	VPSRLD          $0x08, Z1, Z2
 	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z4, Z2, Z2
-	VMOVUPS         Z2, 4928(AX)
+	VMOVUPS         Z2, 4928(DX)
 	VPSRLD          $0x10, Z1, Z2
 	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z4, Z2, Z2
-	VMOVUPS         Z2, 4992(AX)
+	VMOVUPS         Z2, 4992(DX)
 	VPSRLD          $0x18, Z1, Z1
 	VCVTDQ2PS       Z1, Z1
 	VMULPS          Z4, Z1, Z1
-	VMOVUPS         Z1, 5056(AX)
-	VMOVDQU32       16(DX), Z1
-	VMOVDQU32       16(DX)(BX*1), Z2
-	VMOVDQU32       16(DX)(BX*2), Z3
-	VMOVDQU32       16(DX)(SI*1), Z4
-	VMOVDQU32       16(DI), Z5
-	VMOVDQU32       16(DI)(BX*1), Z6
-	VMOVDQU32       16(DI)(BX*2), Z7
-	VMOVDQU32       16(DI)(SI*1), Z8
-	VMOVDQU32       16(R8), Z9
-	VMOVDQU32       16(R8)(BX*1), Z10
-	VMOVDQU32       16(R8)(BX*2), Z11
-	VMOVDQU32       16(R8)(SI*1), Z12
-	VMOVDQU32       16(R9), Z13
-	VMOVDQU32       16(R9)(BX*1), Z14
-	VMOVDQU32       16(R9)(BX*2), Z15
-	VMOVDQU32       16(R9)(SI*1), Z16
+	VMOVUPS         Z1, 5056(DX)
+	VMOVDQU32       16(SI), Z1
+	VMOVDQU32       16(SI)(DI*1), Z2
+	VMOVDQU32       16(SI)(DI*2), Z3
+	VMOVDQU32       16(SI)(R8*1), Z4
+	VMOVDQU32       16(R9), Z5
+	VMOVDQU32       16(R9)(DI*1), Z6
+	VMOVDQU32       16(R9)(DI*2), Z7
+	VMOVDQU32       16(R9)(R8*1), Z8
+	VMOVDQU32       16(R10), Z9
+	VMOVDQU32       16(R10)(DI*1), Z10
+	VMOVDQU32       16(R10)(DI*2), Z11
+	VMOVDQU32       16(R10)(R8*1), Z12
+	VMOVDQU32       16(R11), Z13
+	VMOVDQU32       16(R11)(DI*1), Z14
+	VMOVDQU32       16(R11)(DI*2), Z15
+	VMOVDQU32       16(R11)(R8*1), Z16
 	VPUNPCKLDQ      Z2, Z1, Z17
 	VPUNPCKHDQ      Z2, Z1, Z1
 	VPUNPCKLDQ      Z4, Z3, Z2
@@ -34677,146 +34676,164 @@ TEXT ·pipedQ4K512r8(SB), $8-80
 	VSHUFI32X4      $0xdd, Z11, Z7, Z7
 	VSHUFI32X4      $0x88, Z16, Z15, Z11
 	VPANDD          Z0, Z11, Z18
-	VMOVDQU32       Z18, (AX)
-	PREFETCHT0      (R10)
+	VMOVDQU32       Z18, (DX)
+	PREFETCHT1      (AX)
+	PREFETCHT0      (CX)
 	VPSRLD          $0x04, Z11, Z11
 	VPANDD          Z0, Z11, Z11
-	VMOVDQU32       Z11, 512(AX)
-	PREFETCHT0      64(R10)
+	VMOVDQU32       Z11, 512(DX)
+	PREFETCHT1      64(AX)
+	PREFETCHT0      64(CX)
 	VSHUFI32X4      $0x88, Z7, Z3, Z11
 	VPANDD          Z0, Z11, Z18
-	VMOVDQU32       Z18, 256(AX)
+	VMOVDQU32       Z18, 256(DX)
 	VPSRLD          $0x04, Z11, Z11
 	VPANDD          Z0, Z11, Z11
-	VMOVDQU32       Z11, 768(AX)
-	PREFETCHT0      128(R10)
+	VMOVDQU32       Z11, 768(DX)
+	PREFETCHT1      128(AX)
+	PREFETCHT0      128(CX)
 	VSHUFI32X4      $0xdd, Z16, Z15, Z11
 	VPANDD          Z0, Z11, Z15
-	VMOVDQU32       Z15, 1024(AX)
+	VMOVDQU32       Z15, 1024(DX)
 	VPSRLD          $0x04, Z11, Z11
 	VPANDD          Z0, Z11, Z11
-	VMOVDQU32       Z11, 1536(AX)
-	PREFETCHT0      192(R10)
+	VMOVDQU32       Z11, 1536(DX)
+	PREFETCHT1      192(AX)
+	PREFETCHT0      192(CX)
 	VSHUFI32X4      $0xdd, Z7, Z3, Z3
 	VPANDD          Z0, Z3, Z7
-	VMOVDQU32       Z7, 1280(AX)
+	VMOVDQU32       Z7, 1280(DX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z0, Z3, Z3
-	VMOVDQU32       Z3, 1792(AX)
-	PREFETCHT0      256(R10)
+	VMOVDQU32       Z3, 1792(DX)
+	PREFETCHT1      256(AX)
+	PREFETCHT0      256(CX)
 	VSHUFI32X4      $0x88, Z4, Z2, Z3
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VSHUFI32X4      $0x88, Z12, Z8, Z4
 	VSHUFI32X4      $0xdd, Z12, Z8, Z7
 	VSHUFI32X4      $0x88, Z4, Z3, Z8
 	VPANDD          Z0, Z8, Z11
-	VMOVDQU32       Z11, 64(AX)
-	PREFETCHT0      320(R10)
+	VMOVDQU32       Z11, 64(DX)
+	PREFETCHT1      320(AX)
+	PREFETCHT0      320(CX)
 	VPSRLD          $0x04, Z8, Z8
 	VPANDD          Z0, Z8, Z8
-	VMOVDQU32       Z8, 576(AX)
+	VMOVDQU32       Z8, 576(DX)
 	VSHUFI32X4      $0x88, Z7, Z2, Z8
 	VPANDD          Z0, Z8, Z11
-	VMOVDQU32       Z11, 320(AX)
-	PREFETCHT0      384(R10)
+	VMOVDQU32       Z11, 320(DX)
+	PREFETCHT1      384(AX)
+	PREFETCHT0      384(CX)
 	VPSRLD          $0x04, Z8, Z8
 	VPANDD          Z0, Z8, Z8
-	VMOVDQU32       Z8, 832(AX)
+	VMOVDQU32       Z8, 832(DX)
 	VSHUFI32X4      $0xdd, Z4, Z3, Z3
 	VPANDD          Z0, Z3, Z4
-	VMOVDQU32       Z4, 1088(AX)
-	PREFETCHT0      448(R10)
+	VMOVDQU32       Z4, 1088(DX)
+	PREFETCHT1      448(AX)
+	PREFETCHT0      448(CX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z0, Z3, Z3
-	VMOVDQU32       Z3, 1600(AX)
+	VMOVDQU32       Z3, 1600(DX)
 	VSHUFI32X4      $0xdd, Z7, Z2, Z2
 	VPANDD          Z0, Z2, Z3
-	VMOVDQU32       Z3, 1344(AX)
-	PREFETCHT0      512(R10)
+	VMOVDQU32       Z3, 1344(DX)
+	PREFETCHT1      512(AX)
+	PREFETCHT0      512(CX)
 	VPSRLD          $0x04, Z2, Z2
 	VPANDD          Z0, Z2, Z2
-	VMOVDQU32       Z2, 1856(AX)
+	VMOVDQU32       Z2, 1856(DX)
 	VSHUFI32X4      $0x88, Z6, Z17, Z2
 	VSHUFI32X4      $0xdd, Z6, Z17, Z3
 	VSHUFI32X4      $0x88, Z14, Z10, Z4
 	VSHUFI32X4      $0xdd, Z14, Z10, Z6
 	VSHUFI32X4      $0x88, Z4, Z2, Z7
 	VPANDD          Z0, Z7, Z8
-	VMOVDQU32       Z8, 128(AX)
-	PREFETCHT0      576(R10)
+	VMOVDQU32       Z8, 128(DX)
+	PREFETCHT1      576(AX)
+	PREFETCHT0      576(CX)
 	VPSRLD          $0x04, Z7, Z7
 	VPANDD          Z0, Z7, Z7
-	VMOVDQU32       Z7, 640(AX)
-	PREFETCHT0      640(R10)
+	VMOVDQU32       Z7, 640(DX)
+	PREFETCHT1      640(AX)
+	PREFETCHT0      640(CX)
 	VSHUFI32X4      $0x88, Z6, Z3, Z7
 	VPANDD          Z0, Z7, Z8
-	VMOVDQU32       Z8, 384(AX)
+	VMOVDQU32       Z8, 384(DX)
 	VPSRLD          $0x04, Z7, Z7
 	VPANDD          Z0, Z7, Z7
-	VMOVDQU32       Z7, 896(AX)
-	PREFETCHT0      704(R10)
+	VMOVDQU32       Z7, 896(DX)
+	PREFETCHT1      704(AX)
+	PREFETCHT0      704(CX)
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VPANDD          Z0, Z2, Z4
-	VMOVDQU32       Z4, 1152(AX)
+	VMOVDQU32       Z4, 1152(DX)
 	VPSRLD          $0x04, Z2, Z2
 	VPANDD          Z0, Z2, Z2
-	VMOVDQU32       Z2, 1664(AX)
-	PREFETCHT0      768(R10)
+	VMOVDQU32       Z2, 1664(DX)
+	PREFETCHT1      768(AX)
+	PREFETCHT0      768(CX)
 	VSHUFI32X4      $0xdd, Z6, Z3, Z2
 	VPANDD          Z0, Z2, Z3
-	VMOVDQU32       Z3, 1408(AX)
+	VMOVDQU32       Z3, 1408(DX)
 	VPSRLD          $0x04, Z2, Z2
 	VPANDD          Z0, Z2, Z2
-	VMOVDQU32       Z2, 1920(AX)
-	PREFETCHT0      832(R10)
+	VMOVDQU32       Z2, 1920(DX)
+	PREFETCHT1      832(AX)
+	PREFETCHT0      832(CX)
 	VSHUFI32X4      $0x88, Z5, Z1, Z2
 	VSHUFI32X4      $0xdd, Z5, Z1, Z1
 	VSHUFI32X4      $0x88, Z13, Z9, Z3
 	VSHUFI32X4      $0xdd, Z13, Z9, Z4
 	VSHUFI32X4      $0x88, Z3, Z2, Z5
 	VPANDD          Z0, Z5, Z6
-	VMOVDQU32       Z6, 192(AX)
-	PREFETCHT0      896(R10)
+	VMOVDQU32       Z6, 192(DX)
+	PREFETCHT1      896(AX)
+	PREFETCHT0      896(CX)
 	VPSRLD          $0x04, Z5, Z5
 	VPANDD          Z0, Z5, Z5
-	VMOVDQU32       Z5, 704(AX)
+	VMOVDQU32       Z5, 704(DX)
 	VSHUFI32X4      $0x88, Z4, Z1, Z5
 	VPANDD          Z0, Z5, Z6
-	VMOVDQU32       Z6, 448(AX)
-	PREFETCHT0      960(R10)
+	VMOVDQU32       Z6, 448(DX)
+	PREFETCHT1      960(AX)
+	PREFETCHT0      960(CX)
 	VPSRLD          $0x04, Z5, Z5
 	VPANDD          Z0, Z5, Z5
-	VMOVDQU32       Z5, 960(AX)
+	VMOVDQU32       Z5, 960(DX)
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VPANDD          Z0, Z2, Z3
-	VMOVDQU32       Z3, 1216(AX)
-	PREFETCHT0      1024(R10)
+	VMOVDQU32       Z3, 1216(DX)
+	PREFETCHT1      1024(AX)
+	PREFETCHT0      1024(CX)
 	VPSRLD          $0x04, Z2, Z2
 	VPANDD          Z0, Z2, Z2
-	VMOVDQU32       Z2, 1728(AX)
+	VMOVDQU32       Z2, 1728(DX)
 	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VPANDD          Z0, Z1, Z2
-	VMOVDQU32       Z2, 1472(AX)
-	PREFETCHT0      1088(R10)
+	VMOVDQU32       Z2, 1472(DX)
+	PREFETCHT1      1088(AX)
+	PREFETCHT0      1088(CX)
 	VPSRLD          $0x04, Z1, Z1
 	VPANDD          Z0, Z1, Z1
-	VMOVDQU32       Z1, 1984(AX)
-	VMOVDQU32       80(DX), Z1
-	VMOVDQU32       80(DX)(BX*1), Z2
-	VMOVDQU32       80(DX)(BX*2), Z3
-	VMOVDQU32       80(DX)(SI*1), Z4
-	VMOVDQU32       80(DI), Z5
-	VMOVDQU32       80(DI)(BX*1), Z6
-	VMOVDQU32       80(DI)(BX*2), Z7
-	VMOVDQU32       80(DI)(SI*1), Z8
-	VMOVDQU32       80(R8), Z9
-	VMOVDQU32       80(R8)(BX*1), Z10
-	VMOVDQU32       80(R8)(BX*2), Z11
-	VMOVDQU32       80(R8)(SI*1), Z12
-	VMOVDQU32       80(R9), Z13
-	VMOVDQU32       80(R9)(BX*1), Z14
-	VMOVDQU32       80(R9)(BX*2), Z15
-	VMOVDQU32       80(R9)(SI*1), Z16
+	VMOVDQU32       Z1, 1984(DX)
+	VMOVDQU32       80(SI), Z1
+	VMOVDQU32       80(SI)(DI*1), Z2
+	VMOVDQU32       80(SI)(DI*2), Z3
+	VMOVDQU32       80(SI)(R8*1), Z4
+	VMOVDQU32       80(R9), Z5
+	VMOVDQU32       80(R9)(DI*1), Z6
+	VMOVDQU32       80(R9)(DI*2), Z7
+	VMOVDQU32       80(R9)(R8*1), Z8
+	VMOVDQU32       80(R10), Z9
+	VMOVDQU32       80(R10)(DI*1), Z10
+	VMOVDQU32       80(R10)(DI*2), Z11
+	VMOVDQU32       80(R10)(R8*1), Z12
+	VMOVDQU32       80(R11), Z13
+	VMOVDQU32       80(R11)(DI*1), Z14
+	VMOVDQU32       80(R11)(DI*2), Z15
+	VMOVDQU32       80(R11)(R8*1), Z16
 	VPUNPCKLDQ      Z2, Z1, Z17
 	VPUNPCKHDQ      Z2, Z1, Z1
 	VPUNPCKLDQ      Z4, Z3, Z2
@@ -34855,171 +34872,200 @@ TEXT ·pipedQ4K512r8(SB), $8-80
 	VSHUFI32X4      $0xdd, Z11, Z7, Z7
 	VSHUFI32X4      $0x88, Z16, Z15, Z11
 	VPANDD          Z0, Z11, Z18
-	VMOVDQU32       Z18, 2048(AX)
-	PREFETCHT0      1152(R10)
+	VMOVDQU32       Z18, 2048(DX)
+	PREFETCHT1      1152(AX)
+	PREFETCHT0      1152(CX)
 	VPSRLD          $0x04, Z11, Z11
 	VPANDD          Z0, Z11, Z11
-	VMOVDQU32       Z11, 2560(AX)
-	PREFETCHT0      1216(R10)
+	VMOVDQU32       Z11, 2560(DX)
+	PREFETCHT1      1216(AX)
+	PREFETCHT0      1216(CX)
 	VSHUFI32X4      $0x88, Z7, Z3, Z11
 	VPANDD          Z0, Z11, Z18
-	VMOVDQU32       Z18, 2304(AX)
+	VMOVDQU32       Z18, 2304(DX)
 	VPSRLD          $0x04, Z11, Z11
 	VPANDD          Z0, Z11, Z11
-	VMOVDQU32       Z11, 2816(AX)
-	PREFETCHT0      1280(R10)
+	VMOVDQU32       Z11, 2816(DX)
+	PREFETCHT1      1280(AX)
+	PREFETCHT0      1280(CX)
 	VSHUFI32X4      $0xdd, Z16, Z15, Z11
 	VPANDD          Z0, Z11, Z15
-	VMOVDQU32       Z15, 3072(AX)
+	VMOVDQU32       Z15, 3072(DX)
 	VPSRLD          $0x04, Z11, Z11
 	VPANDD          Z0, Z11, Z11
-	VMOVDQU32       Z11, 3584(AX)
-	PREFETCHT0      1344(R10)
+	VMOVDQU32       Z11, 3584(DX)
+	PREFETCHT1      1344(AX)
+	PREFETCHT0      1344(CX)
 	VSHUFI32X4      $0xdd, Z7, Z3, Z3
 	VPANDD          Z0, Z3, Z7
-	VMOVDQU32       Z7, 3328(AX)
+	VMOVDQU32       Z7, 3328(DX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z0, Z3, Z3
-	VMOVDQU32       Z3, 3840(AX)
-	PREFETCHT0      1408(R10)
+	VMOVDQU32       Z3, 3840(DX)
+	PREFETCHT1      1408(AX)
+	PREFETCHT0      1408(CX)
 	VSHUFI32X4      $0x88, Z4, Z2, Z3
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VSHUFI32X4      $0x88, Z12, Z8, Z4
 	VSHUFI32X4      $0xdd, Z12, Z8, Z7
 	VSHUFI32X4      $0x88, Z4, Z3, Z8
 	VPANDD          Z0, Z8, Z11
-	VMOVDQU32       Z11, 2112(AX)
-	PREFETCHT0      1472(R10)
+	VMOVDQU32       Z11, 2112(DX)
+	PREFETCHT1      1472(AX)
+	PREFETCHT0      1472(CX)
 	VPSRLD          $0x04, Z8, Z8
 	VPANDD          Z0, Z8, Z8
-	VMOVDQU32       Z8, 2624(AX)
+	VMOVDQU32       Z8, 2624(DX)
 	VSHUFI32X4      $0x88, Z7, Z2, Z8
 	VPANDD          Z0, Z8, Z11
-	VMOVDQU32       Z11, 2368(AX)
-	PREFETCHT0      1536(R10)
+	VMOVDQU32       Z11, 2368(DX)
+	PREFETCHT1      1536(AX)
+	PREFETCHT0      1536(CX)
 	VPSRLD          $0x04, Z8, Z8
 	VPANDD          Z0, Z8, Z8
-	VMOVDQU32       Z8, 2880(AX)
+	VMOVDQU32       Z8, 2880(DX)
 	VSHUFI32X4      $0xdd, Z4, Z3, Z3
 	VPANDD          Z0, Z3, Z4
-	VMOVDQU32       Z4, 3136(AX)
-	PREFETCHT0      1600(R10)
+	VMOVDQU32       Z4, 3136(DX)
+	PREFETCHT1      1600(AX)
+	PREFETCHT0      1600(CX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z0, Z3, Z3
-	VMOVDQU32       Z3, 3648(AX)
+	VMOVDQU32       Z3, 3648(DX)
 	VSHUFI32X4      $0xdd, Z7, Z2, Z2
 	VPANDD          Z0, Z2, Z3
-	VMOVDQU32       Z3, 3392(AX)
-	PREFETCHT0      1664(R10)
+	VMOVDQU32       Z3, 3392(DX)
+	PREFETCHT1      1664(AX)
+	PREFETCHT0      1664(CX)
 	VPSRLD          $0x04, Z2, Z2
 	VPANDD          Z0, Z2, Z2
-	VMOVDQU32       Z2, 3904(AX)
+	VMOVDQU32       Z2, 3904(DX)
 	VSHUFI32X4      $0x88, Z6, Z17, Z2
 	VSHUFI32X4      $0xdd, Z6, Z17, Z3
 	VSHUFI32X4      $0x88, Z14, Z10, Z4
 	VSHUFI32X4      $0xdd, Z14, Z10, Z6
 	VSHUFI32X4      $0x88, Z4, Z2, Z7
 	VPANDD          Z0, Z7, Z8
-	VMOVDQU32       Z8, 2176(AX)
-	PREFETCHT0      1728(R10)
+	VMOVDQU32       Z8, 2176(DX)
+	PREFETCHT1      1728(AX)
+	PREFETCHT0      1728(CX)
 	VPSRLD          $0x04, Z7, Z7
 	VPANDD          Z0, Z7, Z7
-	VMOVDQU32       Z7, 2688(AX)
-	PREFETCHT0      1792(R10)
+	VMOVDQU32       Z7, 2688(DX)
+	PREFETCHT1      1792(AX)
+	PREFETCHT0      1792(CX)
 	VSHUFI32X4      $0x88, Z6, Z3, Z7
 	VPANDD          Z0, Z7, Z8
-	VMOVDQU32       Z8, 2432(AX)
+	VMOVDQU32       Z8, 2432(DX)
 	VPSRLD          $0x04, Z7, Z7
 	VPANDD          Z0, Z7, Z7
-	VMOVDQU32       Z7, 2944(AX)
-	PREFETCHT0      1856(R10)
+	VMOVDQU32       Z7, 2944(DX)
+	PREFETCHT1      1856(AX)
+	PREFETCHT0      1856(CX)
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VPANDD          Z0, Z2, Z4
-	VMOVDQU32       Z4, 3200(AX)
+	VMOVDQU32       Z4, 3200(DX)
 	VPSRLD          $0x04, Z2, Z2
 	VPANDD          Z0, Z2, Z2
-	VMOVDQU32       Z2, 3712(AX)
-	PREFETCHT0      1920(R10)
+	VMOVDQU32       Z2, 3712(DX)
+	PREFETCHT1      1920(AX)
+	PREFETCHT0      1920(CX)
 	VSHUFI32X4      $0xdd, Z6, Z3, Z2
 	VPANDD          Z0, Z2, Z3
-	VMOVDQU32       Z3, 3456(AX)
+	VMOVDQU32       Z3, 3456(DX)
 	VPSRLD          $0x04, Z2, Z2
 	VPANDD          Z0, Z2, Z2
-	VMOVDQU32       Z2, 3968(AX)
-	PREFETCHT0      1984(R10)
+	VMOVDQU32       Z2, 3968(DX)
+	PREFETCHT1      1984(AX)
+	PREFETCHT0      1984(CX)
 	VSHUFI32X4      $0x88, Z5, Z1, Z2
 	VSHUFI32X4      $0xdd, Z5, Z1, Z1
 	VSHUFI32X4      $0x88, Z13, Z9, Z3
 	VSHUFI32X4      $0xdd, Z13, Z9, Z4
 	VSHUFI32X4      $0x88, Z3, Z2, Z5
 	VPANDD          Z0, Z5, Z6
-	VMOVDQU32       Z6, 2240(AX)
-	PREFETCHT0      2048(R10)
+	VMOVDQU32       Z6, 2240(DX)
+	PREFETCHT1      2048(AX)
+	PREFETCHT0      2048(CX)
 	VPSRLD          $0x04, Z5, Z5
 	VPANDD          Z0, Z5, Z5
-	VMOVDQU32       Z5, 2752(AX)
+	VMOVDQU32       Z5, 2752(DX)
 	VSHUFI32X4      $0x88, Z4, Z1, Z5
 	VPANDD          Z0, Z5, Z6
-	VMOVDQU32       Z6, 2496(AX)
-	PREFETCHT0      2112(R10)
+	VMOVDQU32       Z6, 2496(DX)
+	PREFETCHT1      2112(AX)
+	PREFETCHT0      2112(CX)
 	VPSRLD          $0x04, Z5, Z5
 	VPANDD          Z0, Z5, Z5
-	VMOVDQU32       Z5, 3008(AX)
+	VMOVDQU32       Z5, 3008(DX)
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VPANDD          Z0, Z2, Z3
-	VMOVDQU32       Z3, 3264(AX)
-	PREFETCHT0      2176(R10)
+	VMOVDQU32       Z3, 3264(DX)
+	PREFETCHT1      2176(AX)
+	PREFETCHT0      2176(CX)
 	VPSRLD          $0x04, Z2, Z2
 	VPANDD          Z0, Z2, Z2
-	VMOVDQU32       Z2, 3776(AX)
+	VMOVDQU32       Z2, 3776(DX)
 	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VPANDD          Z0, Z1, Z2
-	VMOVDQU32       Z2, 3520(AX)
-	PREFETCHT0      2240(R10)
+	VMOVDQU32       Z2, 3520(DX)
+	PREFETCHT1      2240(AX)
+	PREFETCHT0      2240(CX)
 	VPSRLD          $0x04, Z1, Z1
 	VPANDD          Z0, Z1, Z1
-	VMOVDQU32       Z1, 4032(AX)
+	VMOVDQU32       Z1, 4032(DX)
 
 tile:
-	MOVQ x+48(FP), R12
-	MOVQ dx+56(FP), R13
-	MOVQ sums+64(FP), R14
-	MOVQ blocks+40(FP), R15
-	MOVQ R15, (SP)
+	MOVQ x+48(FP), R13
+	MOVQ dx+56(FP), R14
+	MOVQ sums+64(FP), R15
+	MOVQ blocks+40(FP), BP
+	MOVQ BP, (SP)
 
 block:
-	XCHGQ  AX, CX
-	MOVQ   $0x00000090, R15
+	XCHGQ  DX, BX
+	MOVQ   $0x00000090, BP
 	CMPQ   (SP), $0x01
 	JNE    step
-	IMUL3Q $0x0f, BX, R15
-	ADDQ   $0x90, R15
+	IMUL3Q $0x0f, DI, BP
+	ADDQ   $0x90, BP
 	CMPQ   tiles+32(FP), $0x01
 	JNE    step
-	XORQ   R15, R15
+	XORQ   BP, BP
 
 step:
-	ADDQ              R15, DX
-	ADDQ              R15, DI
-	ADDQ              R15, R8
-	ADDQ              R15, R9
-	ADDQ              $0x00000900, R10
-	VBROADCASTI32X4   (DX), Z1
-	VINSERTI32X4      $0x01, (DI), Z1, Z1
-	VINSERTI32X4      $0x02, (R8), Z1, Z1
-	VINSERTI32X4      $0x03, (R9), Z1, Z1
-	VBROADCASTI32X4   (DX)(BX*1), Z2
-	VINSERTI32X4      $0x01, (DI)(BX*1), Z2, Z2
-	VINSERTI32X4      $0x02, (R8)(BX*1), Z2, Z2
-	VINSERTI32X4      $0x03, (R9)(BX*1), Z2, Z2
-	VBROADCASTI32X4   (DX)(BX*2), Z3
-	VINSERTI32X4      $0x01, (DI)(BX*2), Z3, Z3
-	VINSERTI32X4      $0x02, (R8)(BX*2), Z3, Z3
-	VINSERTI32X4      $0x03, (R9)(BX*2), Z3, Z3
-	VBROADCASTI32X4   (DX)(SI*1), Z4
-	VINSERTI32X4      $0x01, (DI)(SI*1), Z4, Z4
-	VINSERTI32X4      $0x02, (R8)(SI*1), Z4, Z4
-	VINSERTI32X4      $0x03, (R9)(SI*1), Z4, Z4
+	ADDQ BP, SI
+	ADDQ BP, R9
+	ADDQ BP, R10
+	ADDQ BP, R11
+	ADDQ $0x00000900, AX
+	ADDQ $0x00000900, CX
+	DECQ left+104(FP)
+	JNZ  fetchleft
+	MOVQ then+112(FP), AX
+
+fetchleft:
+	DECQ nearLeft+96(FP)
+	JNZ  fetchnearLeft
+	MOVQ then+112(FP), CX
+
+fetchnearLeft:
+	VBROADCASTI32X4   (SI), Z1
+	VINSERTI32X4      $0x01, (R9), Z1, Z1
+	VINSERTI32X4      $0x02, (R10), Z1, Z1
+	VINSERTI32X4      $0x03, (R11), Z1, Z1
+	VBROADCASTI32X4   (SI)(DI*1), Z2
+	VINSERTI32X4      $0x01, (R9)(DI*1), Z2, Z2
+	VINSERTI32X4      $0x02, (R10)(DI*1), Z2, Z2
+	VINSERTI32X4      $0x03, (R11)(DI*1), Z2, Z2
+	VBROADCASTI32X4   (SI)(DI*2), Z3
+	VINSERTI32X4      $0x01, (R9)(DI*2), Z3, Z3
+	VINSERTI32X4      $0x02, (R10)(DI*2), Z3, Z3
+	VINSERTI32X4      $0x03, (R11)(DI*2), Z3, Z3
+	VBROADCASTI32X4   (SI)(R8*1), Z4
+	VINSERTI32X4      $0x01, (R9)(R8*1), Z4, Z4
+	VINSERTI32X4      $0x02, (R10)(R8*1), Z4, Z4
+	VINSERTI32X4      $0x03, (R11)(R8*1), Z4, Z4
 	VPUNPCKLDQ        Z2, Z1, Z5
 	VPUNPCKHDQ        Z2, Z1, Z1
 	VPUNPCKLDQ        Z4, Z3, Z2
@@ -35037,21 +35083,53 @@ step:
 	VPANDD.BCST       dword000000ff<>+0(SB), Z6, Z7
 	VCVTDQ2PS         Z7, Z7
 	VMULPS            Z3, Z7, Z7
-	VMOVUPS           Z7, 4096(AX)
-	VPSRLD            $0x08, Z6, Z7
-	VPANDD.BCST       dword000000ff<>+0(SB), Z7, Z7
-	VCVTDQ2PS         Z7, Z7
-	VMULPS            Z3, Z7, Z7
-	VMOVUPS           Z7, 4160(AX)
-	VPSRLD            $0x10, Z6, Z7
-	VPANDD.BCST       dword000000ff<>+0(SB), Z7, Z7
-	VCVTDQ2PS         Z7, Z7
-	VMULPS            Z3, Z7, Z7
-	VMOVUPS           Z7, 4224(AX)
+	VMOVUPS           Z7, 4096(DX)
+	VMOVUPS           (R12), Z7
+	VMOVUPS           64(R12), Z8
+	VMOVUPS           128(R12), Z9
+	VMOVUPS           192(R12), Z10
+	VPXORD            Z11, Z11, Z11
+	VPXORD            Z12, Z12, Z12
+	VPXORD            Z13, Z13, Z13
+	VPXORD            Z14, Z14, Z14
+	VPSRLD            $0x08, Z6, Z15
+	VPANDD.BCST       dword000000ff<>+0(SB), Z15, Z15
+	VCVTDQ2PS         Z15, Z15
+	VMULPS            Z3, Z15, Z15
+	VMOVUPS           Z15, 4160(DX)
+	VPXORD            Z15, Z15, Z15
+	VPXORD            Z16, Z16, Z16
+	VPXORD            Z17, Z17, Z17
+	VPXORD            Z18, Z18, Z18
+	VMOVDQU32         (BX), Z19
+	VPDPBUSD.BCST     (R13), Z19, Z11
+	VPDPBUSD.BCST     4(R13), Z19, Z12
+	VPDPBUSD.BCST     8(R13), Z19, Z13
+	VPSRLD            $0x10, Z6, Z20
+	VPANDD.BCST       dword000000ff<>+0(SB), Z20, Z20
+	VCVTDQ2PS         Z20, Z20
+	VMULPS            Z3, Z20, Z20
+	VMOVUPS           Z20, 4224(DX)
+	VPDPBUSD.BCST     12(R13), Z19, Z14
+	VMOVDQU32         512(BX), Z19
+	VPDPBUSD.BCST     256(R13), Z19, Z15
+	VPDPBUSD.BCST     260(R13), Z19, Z16
+	VPDPBUSD.BCST     264(R13), Z19, Z17
+	VPDPBUSD.BCST     268(R13), Z19, Z18
+	VMOVDQU32         64(BX), Z19
+	VPDPBUSD.BCST     32(R13), Z19, Z11
 	VPSRLD            $0x18, Z6, Z6
 	VCVTDQ2PS         Z6, Z6
 	VMULPS            Z3, Z6, Z6
-	VMOVUPS           Z6, 4288(AX)
+	VMOVUPS           Z6, 4288(DX)
+	VPDPBUSD.BCST     36(R13), Z19, Z12
+	VPDPBUSD.BCST     40(R13), Z19, Z13
+	VPDPBUSD.BCST     44(R13), Z19, Z14
+	VMOVDQU32         576(BX), Z6
+	VPDPBUSD.BCST     288(R13), Z6, Z15
+	VPDPBUSD.BCST     292(R13), Z6, Z16
+	VPDPBUSD.BCST     296(R13), Z6, Z17
+	VPDPBUSD.BCST     300(R13), Z6, Z18
 	VMOVDQU32         Z1, Z6
 	VPANDD.BCST       dword0f0f0f0f<>+0(SB), Z6, Z6
 	VPSRLD            $0x02, Z2, Z2
@@ -35060,1439 +35138,1443 @@ step:
 	VPANDD.BCST       dword000000ff<>+0(SB), Z6, Z2
 	VCVTDQ2PS         Z2, Z2
 	VMULPS            Z3, Z2, Z2
-	VMOVUPS           Z2, 4352(AX)
-	VPSRLD            $0x08, Z6, Z2
-	VPANDD.BCST       dword000000ff<>+0(SB), Z2, Z2
-	VCVTDQ2PS         Z2, Z2
-	VMULPS            Z3, Z2, Z2
-	VMOVUPS           Z2, 4416(AX)
-	VPSRLD            $0x10, Z6, Z2
-	VPANDD.BCST       dword000000ff<>+0(SB), Z2, Z2
-	VCVTDQ2PS         Z2, Z2
-	VMULPS            Z3, Z2, Z2
-	VMOVUPS           Z2, 4480(AX)
-	VPSRLD            $0x18, Z6, Z2
-	VCVTDQ2PS         Z2, Z2
-	VMULPS            Z3, Z2, Z2
-	VMOVUPS           Z2, 4544(AX)
-	VPANDD.BCST       dword3f3f3f3f<>+0(SB), Z5, Z2
-	VPANDD.BCST       dword000000ff<>+0(SB), Z2, Z3
-	VCVTDQ2PS         Z3, Z3
-	VMULPS            Z4, Z3, Z3
-	VMOVUPS           Z3, 4608(AX)
-	VPSRLD            $0x08, Z2, Z3
-	VPANDD.BCST       dword000000ff<>+0(SB), Z3, Z3
-	VCVTDQ2PS         Z3, Z3
-	VMULPS            Z4, Z3, Z3
-	VMOVUPS           Z3, 4672(AX)
-	VPSRLD            $0x10, Z2, Z3
-	VPANDD.BCST       dword000000ff<>+0(SB), Z3, Z3
-	VCVTDQ2PS         Z3, Z3
-	VMULPS            Z4, Z3, Z3
-	VMOVUPS           Z3, 4736(AX)
-	VPSRLD            $0x18, Z2, Z2
+	VMOVUPS           Z2, 4352(DX)
+	VMOVDQU32         128(BX), Z2
+	VPDPBUSD.BCST     64(R13), Z2, Z11
+	VPDPBUSD.BCST     68(R13), Z2, Z12
+	VPDPBUSD.BCST     72(R13), Z2, Z13
+	VPDPBUSD.BCST     76(R13), Z2, Z14
+	VMOVDQU32         640(BX), Z2
+	VPDPBUSD.BCST     320(R13), Z2, Z15
+	VPDPBUSD.BCST     324(R13), Z2, Z16
+	VPSRLD            $0x08, Z6, Z19
+	VPANDD.BCST       dword000000ff<>+0(SB), Z19, Z19
+	VCVTDQ2PS         Z19, Z19
+	VMULPS            Z3, Z19, Z19
+	VMOVUPS           Z19, 4416(DX)
+	VPDPBUSD.BCST     328(R13), Z2, Z17
+	VPDPBUSD.BCST     332(R13), Z2, Z18
+	VMOVDQU32         192(BX), Z2
+	VPDPBUSD.BCST     96(R13), Z2, Z11
+	VPDPBUSD.BCST     100(R13), Z2, Z12
+	VPDPBUSD.BCST     104(R13), Z2, Z13
+	VPDPBUSD.BCST     108(R13), Z2, Z14
+	VMOVDQU32         704(BX), Z2
+	VPSRLD            $0x10, Z6, Z19
+	VPANDD.BCST       dword000000ff<>+0(SB), Z19, Z19
+	VCVTDQ2PS         Z19, Z19
+	VMULPS            Z3, Z19, Z19
+	VMOVUPS           Z19, 4480(DX)
+	VPDPBUSD.BCST     352(R13), Z2, Z15
+	VPDPBUSD.BCST     356(R13), Z2, Z16
+	VPDPBUSD.BCST     360(R13), Z2, Z17
+	VPDPBUSD.BCST     364(R13), Z2, Z18
+	VMOVDQU32         256(BX), Z2
+	VPDPBUSD.BCST     128(R13), Z2, Z11
+	VPDPBUSD.BCST     132(R13), Z2, Z12
+	VPDPBUSD.BCST     136(R13), Z2, Z13
+	VPSRLD            $0x18, Z6, Z6
+	VCVTDQ2PS         Z6, Z6
+	VMULPS            Z3, Z6, Z6
+	VMOVUPS           Z6, 4544(DX)
+	VPDPBUSD.BCST     140(R13), Z2, Z14
+	VMOVDQU32         768(BX), Z2
+	VPDPBUSD.BCST     384(R13), Z2, Z15
+	VPDPBUSD.BCST     388(R13), Z2, Z16
+	VPDPBUSD.BCST     392(R13), Z2, Z17
+	VPDPBUSD.BCST     396(R13), Z2, Z18
+	VMOVDQU32         320(BX), Z2
+	VPANDD.BCST       dword3f3f3f3f<>+0(SB), Z5, Z3
+	VPANDD.BCST       dword000000ff<>+0(SB), Z3, Z6
+	VCVTDQ2PS         Z6, Z6
+	VMULPS            Z4, Z6, Z6
+	VMOVUPS           Z6, 4608(DX)
+	VPDPBUSD.BCST     160(R13), Z2, Z11
+	VPDPBUSD.BCST     164(R13), Z2, Z12
+	VPDPBUSD.BCST     168(R13), Z2, Z13
+	VPDPBUSD.BCST     172(R13), Z2, Z14
+	VMOVDQU32         832(BX), Z2
+	VPDPBUSD.BCST     416(R13), Z2, Z15
+	VPDPBUSD.BCST     420(R13), Z2, Z16
+	VPDPBUSD.BCST     424(R13), Z2, Z17
+	VPSRLD            $0x08, Z3, Z6
+	VPANDD.BCST       dword000000ff<>+0(SB), Z6, Z6
+	VCVTDQ2PS         Z6, Z6
+	VMULPS            Z4, Z6, Z6
+	VMOVUPS           Z6, 4672(DX)
+	VPDPBUSD.BCST     428(R13), Z2, Z18
+	VMOVDQU32         384(BX), Z2
+	VPDPBUSD.BCST     192(R13), Z2, Z11
+	VPDPBUSD.BCST     196(R13), Z2, Z12
+	VPDPBUSD.BCST     200(R13), Z2, Z13
+	VPDPBUSD.BCST     204(R13), Z2, Z14
+	VMOVDQU32         896(BX), Z2
+	VPDPBUSD.BCST     448(R13), Z2, Z15
+	VPSRLD            $0x10, Z3, Z6
+	VPANDD.BCST       dword000000ff<>+0(SB), Z6, Z6
+	VCVTDQ2PS         Z6, Z6
+	VMULPS            Z4, Z6, Z6
+	VMOVUPS           Z6, 4736(DX)
+	VPDPBUSD.BCST     452(R13), Z2, Z16
+	VPDPBUSD.BCST     456(R13), Z2, Z17
+	VPDPBUSD.BCST     460(R13), Z2, Z18
+	VMOVDQU32         448(BX), Z2
+	VPDPBUSD.BCST     224(R13), Z2, Z11
+	VPDPBUSD.BCST     228(R13), Z2, Z12
+	VPDPBUSD.BCST     232(R13), Z2, Z13
+	VPDPBUSD.BCST     236(R13), Z2, Z14
+	VPSRLD            $0x18, Z3, Z2
 	VCVTDQ2PS         Z2, Z2
 	VMULPS            Z4, Z2, Z2
-	VMOVUPS           Z2, 4800(AX)
+	VMOVUPS           Z2, 4800(DX)
+	VMOVDQU32         960(BX), Z2
+	VPDPBUSD.BCST     480(R13), Z2, Z15
+	VPDPBUSD.BCST     484(R13), Z2, Z16
+	VPDPBUSD.BCST     488(R13), Z2, Z17
+	VPDPBUSD.BCST     492(R13), Z2, Z18
+	VMOVUPS           4096(BX), Z2
+	VCVTDQ2PS         Z11, Z11
+	VMULPS            Z2, Z11, Z11
 	VPSRLD            $0x04, Z1, Z1
 	VPANDD.BCST       dword0f0f0f0f<>+0(SB), Z1, Z1
-	VPSRLD            $0x02, Z5, Z2
-	VPANDD.BCST       dword30303030<>+0(SB), Z2, Z2
-	VPORD             Z2, Z1, Z1
-	VPANDD.BCST       dword000000ff<>+0(SB), Z1, Z2
-	VCVTDQ2PS         Z2, Z2
-	VMULPS            Z4, Z2, Z2
-	VMOVUPS           Z2, 4864(AX)
+	VPSRLD            $0x02, Z5, Z3
+	VPANDD.BCST       dword30303030<>+0(SB), Z3, Z3
+	VPORD             Z3, Z1, Z1
+	VPANDD.BCST       dword000000ff<>+0(SB), Z1, Z3
+	VCVTDQ2PS         Z3, Z3
+	VMULPS            Z4, Z3, Z3
+	VMOVUPS           Z3, 4864(DX)
+	VCVTDQ2PS         Z12, Z12
+	VMULPS            Z2, Z12, Z12
+	VCVTDQ2PS         Z13, Z13
+	VMULPS            Z2, Z13, Z13
+	VCVTDQ2PS         Z14, Z14
+	VMULPS            Z2, Z14, Z14
+	VFMADD231PS.BCST  (R14), Z11, Z7
+	VFMADD231PS.BCST  4(R14), Z12, Z8
 	VPSRLD            $0x08, Z1, Z2
 	VPANDD.BCST       dword000000ff<>+0(SB), Z2, Z2
 	VCVTDQ2PS         Z2, Z2
 	VMULPS            Z4, Z2, Z2
-	VMOVUPS           Z2, 4928(AX)
-	VPSRLD            $0x10, Z1, Z2
-	VPANDD.BCST       dword000000ff<>+0(SB), Z2, Z2
-	VCVTDQ2PS         Z2, Z2
-	VMULPS            Z4, Z2, Z2
-	VMOVUPS           Z2, 4992(AX)
+	VMOVUPS           Z2, 4928(DX)
+	VFMADD231PS.BCST  8(R14), Z13, Z9
+	VFMADD231PS.BCST  12(R14), Z14, Z10
+	VMOVUPS           4608(BX), Z2
+	VFNMADD231PS.BCST (R15), Z2, Z7
+	VFNMADD231PS.BCST 4(R15), Z2, Z8
+	VFNMADD231PS.BCST 8(R15), Z2, Z9
+	VFNMADD231PS.BCST 12(R15), Z2, Z10
+	VMOVUPS           4160(BX), Z2
+	VPSRLD            $0x10, Z1, Z3
+	VPANDD.BCST       dword000000ff<>+0(SB), Z3, Z3
+	VCVTDQ2PS         Z3, Z3
+	VMULPS            Z4, Z3, Z3
+	VMOVUPS           Z3, 4992(DX)
+	VCVTDQ2PS         Z15, Z15
+	VMULPS            Z2, Z15, Z15
+	VCVTDQ2PS         Z16, Z16
+	VMULPS            Z2, Z16, Z16
+	VCVTDQ2PS         Z17, Z17
+	VMULPS            Z2, Z17, Z17
+	VCVTDQ2PS         Z18, Z18
+	VMULPS            Z2, Z18, Z18
 	VPSRLD            $0x18, Z1, Z1
 	VCVTDQ2PS         Z1, Z1
 	VMULPS            Z4, Z1, Z1
-	VMOVUPS           Z1, 5056(AX)
-	VMOVDQU32         16(DX), Z1
-	VMOVDQU32         16(DX)(BX*1), Z2
-	VMOVDQU32         16(DX)(BX*2), Z3
-	VMOVDQU32         16(DX)(SI*1), Z4
-	VMOVDQU32         16(DI), Z5
-	VMOVDQU32         16(DI)(BX*1), Z6
-	VMOVDQU32         16(DI)(BX*2), Z7
-	VMOVDQU32         16(DI)(SI*1), Z8
-	VMOVDQU32         16(R8), Z9
-	VMOVDQU32         16(R8)(BX*1), Z10
-	VMOVDQU32         16(R8)(BX*2), Z11
-	VMOVDQU32         16(R8)(SI*1), Z12
-	VMOVDQU32         16(R9), Z13
-	VMOVDQU32         16(R9)(BX*1), Z14
-	VMOVDQU32         16(R9)(BX*2), Z15
-	VMOVDQU32         16(R9)(SI*1), Z16
-	VPUNPCKLDQ        Z2, Z1, Z17
-	VPUNPCKHDQ        Z2, Z1, Z1
-	VMOVUPS           (R11), Z2
-	VMOVUPS           64(R11), Z18
-	VMOVUPS           128(R11), Z19
-	VMOVUPS           192(R11), Z20
-	VPXORD            Z21, Z21, Z21
-	VPXORD            Z22, Z22, Z22
+	VMOVUPS           Z1, 5056(DX)
+	VFMADD231PS.BCST  32(R14), Z15, Z7
+	VFMADD231PS.BCST  36(R14), Z16, Z8
+	VFMADD231PS.BCST  40(R14), Z17, Z9
+	VFMADD231PS.BCST  44(R14), Z18, Z10
+	VMOVUPS           4672(BX), Z1
+	VFNMADD231PS.BCST 32(R15), Z1, Z7
+	VFNMADD231PS.BCST 36(R15), Z1, Z8
+	VMOVDQU32         16(SI), Z2
+	VMOVDQU32         16(SI)(DI*1), Z3
+	VMOVDQU32         16(SI)(DI*2), Z4
+	VMOVDQU32         16(SI)(R8*1), Z5
+	VMOVDQU32         16(R9), Z6
+	VMOVDQU32         16(R9)(DI*1), Z11
+	VMOVDQU32         16(R9)(DI*2), Z12
+	VMOVDQU32         16(R9)(R8*1), Z13
+	VMOVDQU32         16(R10), Z14
+	VMOVDQU32         16(R10)(DI*1), Z15
+	VMOVDQU32         16(R10)(DI*2), Z16
+	VMOVDQU32         16(R10)(R8*1), Z17
+	VMOVDQU32         16(R11), Z18
+	VMOVDQU32         16(R11)(DI*1), Z19
+	VMOVDQU32         16(R11)(DI*2), Z20
+	VMOVDQU32         16(R11)(R8*1), Z21
+	VPUNPCKLDQ        Z3, Z2, Z22
+	VPUNPCKHDQ        Z3, Z2, Z2
+	VFNMADD231PS.BCST 40(R15), Z1, Z9
+	VFNMADD231PS.BCST 44(R15), Z1, Z10
+	VPXORD            Z1, Z1, Z1
+	VPXORD            Z3, Z3, Z3
 	VPXORD            Z23, Z23, Z23
 	VPXORD            Z24, Z24, Z24
-	VMOVDQU32         (CX), Z25
-	VPUNPCKLDQ        Z4, Z3, Z26
-	VPUNPCKHDQ        Z4, Z3, Z3
-	VPDPBUSD.BCST     (R12), Z25, Z21
-	VPDPBUSD.BCST     4(R12), Z25, Z22
-	VPDPBUSD.BCST     8(R12), Z25, Z23
-	VPDPBUSD.BCST     12(R12), Z25, Z24
-	VMOVDQU32         64(CX), Z4
-	VPDPBUSD.BCST     32(R12), Z4, Z21
-	VPDPBUSD.BCST     36(R12), Z4, Z22
-	VPDPBUSD.BCST     40(R12), Z4, Z23
-	VPDPBUSD.BCST     44(R12), Z4, Z24
-	VPUNPCKLDQ        Z6, Z5, Z4
-	VPUNPCKHDQ        Z6, Z5, Z5
-	VMOVDQU32         128(CX), Z6
-	VPDPBUSD.BCST     64(R12), Z6, Z21
-	VPDPBUSD.BCST     68(R12), Z6, Z22
-	VPDPBUSD.BCST     72(R12), Z6, Z23
-	VPDPBUSD.BCST     76(R12), Z6, Z24
-	VMOVDQU32         192(CX), Z6
-	VPDPBUSD.BCST     96(R12), Z6, Z21
-	VPDPBUSD.BCST     100(R12), Z6, Z22
-	VPDPBUSD.BCST     104(R12), Z6, Z23
-	VPUNPCKLDQ        Z8, Z7, Z25
-	VPUNPCKHDQ        Z8, Z7, Z7
-	VPDPBUSD.BCST     108(R12), Z6, Z24
-	VMOVDQU32         256(CX), Z6
-	VPDPBUSD.BCST     128(R12), Z6, Z21
-	VPDPBUSD.BCST     132(R12), Z6, Z22
-	VPDPBUSD.BCST     136(R12), Z6, Z23
-	VPDPBUSD.BCST     140(R12), Z6, Z24
-	VMOVDQU32         320(CX), Z6
-	VPDPBUSD.BCST     160(R12), Z6, Z21
-	VPDPBUSD.BCST     164(R12), Z6, Z22
-	VPUNPCKLDQ        Z10, Z9, Z8
-	VPUNPCKHDQ        Z10, Z9, Z9
-	VPDPBUSD.BCST     168(R12), Z6, Z23
-	VPDPBUSD.BCST     172(R12), Z6, Z24
-	VMOVDQU32         384(CX), Z6
-	VPDPBUSD.BCST     192(R12), Z6, Z21
-	VPDPBUSD.BCST     196(R12), Z6, Z22
-	VPDPBUSD.BCST     200(R12), Z6, Z23
-	VPDPBUSD.BCST     204(R12), Z6, Z24
-	VMOVDQU32         448(CX), Z6
-	VPDPBUSD.BCST     224(R12), Z6, Z21
-	VPUNPCKLDQ        Z12, Z11, Z10
-	VPUNPCKHDQ        Z12, Z11, Z11
-	VPDPBUSD.BCST     228(R12), Z6, Z22
-	VPDPBUSD.BCST     232(R12), Z6, Z23
-	VPDPBUSD.BCST     236(R12), Z6, Z24
-	VMOVUPS           4096(CX), Z6
-	VCVTDQ2PS         Z21, Z21
-	VMULPS            Z6, Z21, Z21
-	VCVTDQ2PS         Z22, Z22
-	VMULPS            Z6, Z22, Z22
-	VCVTDQ2PS         Z23, Z23
-	VPUNPCKLDQ        Z14, Z13, Z12
-	VPUNPCKHDQ        Z14, Z13, Z13
-	VMULPS            Z6, Z23, Z23
-	VCVTDQ2PS         Z24, Z24
-	VMULPS            Z6, Z24, Z24
-	VFMADD231PS.BCST  (R13), Z21, Z2
-	VFMADD231PS.BCST  4(R13), Z22, Z18
-	VFMADD231PS.BCST  8(R13), Z23, Z19
-	VFMADD231PS.BCST  12(R13), Z24, Z20
-	VMOVUPS           4608(CX), Z6
-	VFNMADD231PS.BCST (R14), Z6, Z2
-	VPUNPCKLDQ        Z16, Z15, Z14
-	VPUNPCKHDQ        Z16, Z15, Z15
-	VFNMADD231PS.BCST 4(R14), Z6, Z18
-	VFNMADD231PS.BCST 8(R14), Z6, Z19
-	VFNMADD231PS.BCST 12(R14), Z6, Z20
-	VPXORD            Z6, Z6, Z6
-	VPXORD            Z16, Z16, Z16
-	VPXORD            Z21, Z21, Z21
-	VPXORD            Z22, Z22, Z22
-	VMOVDQU32         512(CX), Z23
-	VPDPBUSD.BCST     256(R12), Z23, Z6
-	VPUNPCKLQDQ       Z26, Z17, Z24
-	VPUNPCKHQDQ       Z26, Z17, Z17
-	VPDPBUSD.BCST     260(R12), Z23, Z16
-	VPDPBUSD.BCST     264(R12), Z23, Z21
-	VPDPBUSD.BCST     268(R12), Z23, Z22
-	VMOVDQU32         576(CX), Z23
-	VPDPBUSD.BCST     288(R12), Z23, Z6
-	VPDPBUSD.BCST     292(R12), Z23, Z16
-	VPDPBUSD.BCST     296(R12), Z23, Z21
-	VPDPBUSD.BCST     300(R12), Z23, Z22
-	VMOVDQU32         640(CX), Z23
-	VPUNPCKLQDQ       Z3, Z1, Z26
-	VPUNPCKHQDQ       Z3, Z1, Z1
-	VPDPBUSD.BCST     320(R12), Z23, Z6
-	VPDPBUSD.BCST     324(R12), Z23, Z16
-	VPDPBUSD.BCST     328(R12), Z23, Z21
-	VPDPBUSD.BCST     332(R12), Z23, Z22
-	VMOVDQU32         704(CX), Z3
-	VPDPBUSD.BCST     352(R12), Z3, Z6
-	VPDPBUSD.BCST     356(R12), Z3, Z16
-	VPDPBUSD.BCST     360(R12), Z3, Z21
-	VPDPBUSD.BCST     364(R12), Z3, Z22
-	VPUNPCKLQDQ       Z25, Z4, Z3
-	VPUNPCKHQDQ       Z25, Z4, Z4
-	VMOVDQU32         768(CX), Z23
-	VPDPBUSD.BCST     384(R12), Z23, Z6
-	VPDPBUSD.BCST     388(R12), Z23, Z16
-	VPDPBUSD.BCST     392(R12), Z23, Z21
-	VPDPBUSD.BCST     396(R12), Z23, Z22
-	VMOVDQU32         832(CX), Z23
-	VPDPBUSD.BCST     416(R12), Z23, Z6
-	VPDPBUSD.BCST     420(R12), Z23, Z16
-	VPDPBUSD.BCST     424(R12), Z23, Z21
-	VPUNPCKLQDQ       Z7, Z5, Z25
-	VPUNPCKHQDQ       Z7, Z5, Z5
-	VPDPBUSD.BCST     428(R12), Z23, Z22
-	VMOVDQU32         896(CX), Z7
-	VPDPBUSD.BCST     448(R12), Z7, Z6
-	VPDPBUSD.BCST     452(R12), Z7, Z16
-	VPDPBUSD.BCST     456(R12), Z7, Z21
-	VPDPBUSD.BCST     460(R12), Z7, Z22
-	VMOVDQU32         960(CX), Z7
-	VPDPBUSD.BCST     480(R12), Z7, Z6
-	VPDPBUSD.BCST     484(R12), Z7, Z16
-	VPUNPCKLQDQ       Z10, Z8, Z23
-	VPUNPCKHQDQ       Z10, Z8, Z8
-	VPDPBUSD.BCST     488(R12), Z7, Z21
-	VPDPBUSD.BCST     492(R12), Z7, Z22
-	VMOVUPS           4160(CX), Z7
-	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z7, Z6, Z6
-	VCVTDQ2PS         Z16, Z16
-	VMULPS            Z7, Z16, Z16
-	VCVTDQ2PS         Z21, Z21
-	VMULPS            Z7, Z21, Z21
-	VPUNPCKLQDQ       Z11, Z9, Z10
-	VPUNPCKHQDQ       Z11, Z9, Z9
-	VCVTDQ2PS         Z22, Z22
-	VMULPS            Z7, Z22, Z22
-	VFMADD231PS.BCST  32(R13), Z6, Z2
-	VFMADD231PS.BCST  36(R13), Z16, Z18
-	VFMADD231PS.BCST  40(R13), Z21, Z19
-	VFMADD231PS.BCST  44(R13), Z22, Z20
-	VMOVUPS           4672(CX), Z6
-	VFNMADD231PS.BCST 32(R14), Z6, Z2
-	VFNMADD231PS.BCST 36(R14), Z6, Z18
-	VPUNPCKLQDQ       Z14, Z12, Z7
-	VPUNPCKHQDQ       Z14, Z12, Z11
-	VFNMADD231PS.BCST 40(R14), Z6, Z19
-	VFNMADD231PS.BCST 44(R14), Z6, Z20
-	VPXORD            Z6, Z6, Z6
-	VPXORD            Z12, Z12, Z12
-	VPXORD            Z14, Z14, Z14
-	VPXORD            Z16, Z16, Z16
-	VMOVDQU32         1024(CX), Z21
-	VPDPBUSD.BCST     512(R12), Z21, Z6
-	VPDPBUSD.BCST     516(R12), Z21, Z12
-	VPUNPCKLQDQ       Z15, Z13, Z22
-	VPUNPCKHQDQ       Z15, Z13, Z13
-	VPDPBUSD.BCST     520(R12), Z21, Z14
-	VPDPBUSD.BCST     524(R12), Z21, Z16
-	VMOVDQU32         1088(CX), Z15
-	VPDPBUSD.BCST     544(R12), Z15, Z6
-	VPDPBUSD.BCST     548(R12), Z15, Z12
-	VPDPBUSD.BCST     552(R12), Z15, Z14
-	VPDPBUSD.BCST     556(R12), Z15, Z16
-	VMOVDQU32         1152(CX), Z15
-	VPDPBUSD.BCST     576(R12), Z15, Z6
-	VSHUFI32X4        $0x88, Z3, Z24, Z21
-	VSHUFI32X4        $0xdd, Z3, Z24, Z3
-	VPDPBUSD.BCST     580(R12), Z15, Z12
-	VPDPBUSD.BCST     584(R12), Z15, Z14
-	VPDPBUSD.BCST     588(R12), Z15, Z16
-	VMOVDQU32         1216(CX), Z15
-	VPDPBUSD.BCST     608(R12), Z15, Z6
-	VPDPBUSD.BCST     612(R12), Z15, Z12
-	VPDPBUSD.BCST     616(R12), Z15, Z14
-	VPDPBUSD.BCST     620(R12), Z15, Z16
-	VMOVDQU32         1280(CX), Z15
-	VSHUFI32X4        $0x88, Z7, Z23, Z24
-	VSHUFI32X4        $0xdd, Z7, Z23, Z7
-	VPDPBUSD.BCST     640(R12), Z15, Z6
-	VPDPBUSD.BCST     644(R12), Z15, Z12
-	VPDPBUSD.BCST     648(R12), Z15, Z14
-	VPDPBUSD.BCST     652(R12), Z15, Z16
-	VMOVDQU32         1344(CX), Z15
-	VPDPBUSD.BCST     672(R12), Z15, Z6
-	VPDPBUSD.BCST     676(R12), Z15, Z12
-	VPDPBUSD.BCST     680(R12), Z15, Z14
-	VPDPBUSD.BCST     684(R12), Z15, Z16
-	VSHUFI32X4        $0x88, Z24, Z21, Z15
-	VPANDD            Z0, Z15, Z23
-	VMOVDQU32         Z23, (AX)
-	PREFETCHT0        (R10)
-	VMOVDQU32         1408(CX), Z23
-	VPDPBUSD.BCST     704(R12), Z23, Z6
-	VPDPBUSD.BCST     708(R12), Z23, Z12
-	VPDPBUSD.BCST     712(R12), Z23, Z14
-	VPDPBUSD.BCST     716(R12), Z23, Z16
-	VMOVDQU32         1472(CX), Z23
-	VPDPBUSD.BCST     736(R12), Z23, Z6
-	VPDPBUSD.BCST     740(R12), Z23, Z12
-	VPDPBUSD.BCST     744(R12), Z23, Z14
-	VPSRLD            $0x04, Z15, Z15
-	VPANDD            Z0, Z15, Z15
-	VMOVDQU32         Z15, 512(AX)
-	PREFETCHT0        64(R10)
-	VPDPBUSD.BCST     748(R12), Z23, Z16
-	VMOVUPS           4224(CX), Z15
-	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z15, Z6, Z6
-	VCVTDQ2PS         Z12, Z12
-	VMULPS            Z15, Z12, Z12
-	VCVTDQ2PS         Z14, Z14
-	VMULPS            Z15, Z14, Z14
-	VCVTDQ2PS         Z16, Z16
-	VSHUFI32X4        $0x88, Z7, Z3, Z23
-	VPANDD            Z0, Z23, Z27
-	VMOVDQU32         Z27, 256(AX)
-	VMULPS            Z15, Z16, Z16
-	VFMADD231PS.BCST  64(R13), Z6, Z2
-	VFMADD231PS.BCST  68(R13), Z12, Z18
-	VFMADD231PS.BCST  72(R13), Z14, Z19
-	VFMADD231PS.BCST  76(R13), Z16, Z20
-	VMOVUPS           4736(CX), Z6
-	VFNMADD231PS.BCST 64(R14), Z6, Z2
-	VFNMADD231PS.BCST 68(R14), Z6, Z18
-	VFNMADD231PS.BCST 72(R14), Z6, Z19
-	VPSRLD            $0x04, Z23, Z12
-	VPANDD            Z0, Z12, Z12
-	VMOVDQU32         Z12, 768(AX)
-	PREFETCHT0        128(R10)
-	VFNMADD231PS.BCST 76(R14), Z6, Z20
-	VPXORD            Z6, Z6, Z6
-	VPXORD            Z12, Z12, Z12
-	VPXORD            Z14, Z14, Z14
-	VPXORD            Z15, Z15, Z15
-	VMOVDQU32         1536(CX), Z16
-	VPDPBUSD.BCST     768(R12), Z16, Z6
-	VPDPBUSD.BCST     772(R12), Z16, Z12
-	VPDPBUSD.BCST     776(R12), Z16, Z14
-	VSHUFI32X4        $0xdd, Z24, Z21, Z21
-	VPANDD            Z0, Z21, Z23
-	VMOVDQU32         Z23, 1024(AX)
-	VPDPBUSD.BCST     780(R12), Z16, Z15
-	VMOVDQU32         1600(CX), Z16
-	VPDPBUSD.BCST     800(R12), Z16, Z6
-	VPDPBUSD.BCST     804(R12), Z16, Z12
-	VPDPBUSD.BCST     808(R12), Z16, Z14
-	VPDPBUSD.BCST     812(R12), Z16, Z15
-	VMOVDQU32         1664(CX), Z16
-	VPDPBUSD.BCST     832(R12), Z16, Z6
-	VPDPBUSD.BCST     836(R12), Z16, Z12
-	VPSRLD            $0x04, Z21, Z21
-	VPANDD            Z0, Z21, Z21
-	VMOVDQU32         Z21, 1536(AX)
-	PREFETCHT0        192(R10)
-	VPDPBUSD.BCST     840(R12), Z16, Z14
-	VPDPBUSD.BCST     844(R12), Z16, Z15
-	VMOVDQU32         1728(CX), Z16
-	VPDPBUSD.BCST     864(R12), Z16, Z6
-	VPDPBUSD.BCST     868(R12), Z16, Z12
-	VPDPBUSD.BCST     872(R12), Z16, Z14
-	VPDPBUSD.BCST     876(R12), Z16, Z15
-	VMOVDQU32         1792(CX), Z16
-	VPDPBUSD.BCST     896(R12), Z16, Z6
-	VSHUFI32X4        $0xdd, Z7, Z3, Z3
-	VPANDD            Z0, Z3, Z7
-	VMOVDQU32         Z7, 1280(AX)
-	VPDPBUSD.BCST     900(R12), Z16, Z12
-	VPDPBUSD.BCST     904(R12), Z16, Z14
-	VPDPBUSD.BCST     908(R12), Z16, Z15
-	VMOVDQU32         1856(CX), Z7
-	VPDPBUSD.BCST     928(R12), Z7, Z6
-	VPDPBUSD.BCST     932(R12), Z7, Z12
-	VPDPBUSD.BCST     936(R12), Z7, Z14
-	VPDPBUSD.BCST     940(R12), Z7, Z15
-	VMOVDQU32         1920(CX), Z7
-	VPSRLD            $0x04, Z3, Z3
-	VPANDD            Z0, Z3, Z3
-	VMOVDQU32         Z3, 1792(AX)
-	PREFETCHT0        256(R10)
-	VPDPBUSD.BCST     960(R12), Z7, Z6
-	VPDPBUSD.BCST     964(R12), Z7, Z12
-	VPDPBUSD.BCST     968(R12), Z7, Z14
-	VPDPBUSD.BCST     972(R12), Z7, Z15
-	VMOVDQU32         1984(CX), Z3
-	VPDPBUSD.BCST     992(R12), Z3, Z6
-	VPDPBUSD.BCST     996(R12), Z3, Z12
-	VPDPBUSD.BCST     1000(R12), Z3, Z14
-	VPDPBUSD.BCST     1004(R12), Z3, Z15
-	VSHUFI32X4        $0x88, Z4, Z17, Z3
-	VSHUFI32X4        $0xdd, Z4, Z17, Z4
-	VMOVUPS           4288(CX), Z7
-	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z7, Z6, Z6
-	VCVTDQ2PS         Z12, Z12
-	VMULPS            Z7, Z12, Z12
-	VCVTDQ2PS         Z14, Z14
-	VMULPS            Z7, Z14, Z14
-	VCVTDQ2PS         Z15, Z15
-	VMULPS            Z7, Z15, Z15
-	VSHUFI32X4        $0x88, Z11, Z8, Z7
-	VSHUFI32X4        $0xdd, Z11, Z8, Z8
-	VFMADD231PS.BCST  96(R13), Z6, Z2
-	VFMADD231PS.BCST  100(R13), Z12, Z18
-	VFMADD231PS.BCST  104(R13), Z14, Z19
-	VFMADD231PS.BCST  108(R13), Z15, Z20
-	VMOVUPS           4800(CX), Z6
-	VFNMADD231PS.BCST 96(R14), Z6, Z2
-	VFNMADD231PS.BCST 100(R14), Z6, Z18
-	VFNMADD231PS.BCST 104(R14), Z6, Z19
-	VFNMADD231PS.BCST 108(R14), Z6, Z20
-	VSHUFI32X4        $0x88, Z7, Z3, Z6
-	VPANDD            Z0, Z6, Z11
-	VMOVDQU32         Z11, 64(AX)
-	PREFETCHT0        320(R10)
-	VPXORD            Z11, Z11, Z11
-	VPXORD            Z12, Z12, Z12
-	VPXORD            Z14, Z14, Z14
-	VPXORD            Z15, Z15, Z15
-	VMOVDQU32         2048(CX), Z16
-	VPDPBUSD.BCST     1024(R12), Z16, Z11
-	VPDPBUSD.BCST     1028(R12), Z16, Z12
-	VPDPBUSD.BCST     1032(R12), Z16, Z14
-	VPDPBUSD.BCST     1036(R12), Z16, Z15
-	VPSRLD            $0x04, Z6, Z6
-	VPANDD            Z0, Z6, Z6
-	VMOVDQU32         Z6, 576(AX)
-	VMOVDQU32         2112(CX), Z6
-	VPDPBUSD.BCST     1056(R12), Z6, Z11
-	VPDPBUSD.BCST     1060(R12), Z6, Z12
-	VPDPBUSD.BCST     1064(R12), Z6, Z14
-	VPDPBUSD.BCST     1068(R12), Z6, Z15
-	VMOVDQU32         2176(CX), Z6
-	VPDPBUSD.BCST     1088(R12), Z6, Z11
-	VPDPBUSD.BCST     1092(R12), Z6, Z12
-	VPDPBUSD.BCST     1096(R12), Z6, Z14
-	VSHUFI32X4        $0x88, Z8, Z4, Z16
-	VPANDD            Z0, Z16, Z17
-	VMOVDQU32         Z17, 320(AX)
-	PREFETCHT0        384(R10)
-	VPDPBUSD.BCST     1100(R12), Z6, Z15
-	VMOVDQU32         2240(CX), Z6
-	VPDPBUSD.BCST     1120(R12), Z6, Z11
-	VPDPBUSD.BCST     1124(R12), Z6, Z12
-	VPDPBUSD.BCST     1128(R12), Z6, Z14
-	VPDPBUSD.BCST     1132(R12), Z6, Z15
-	VMOVDQU32         2304(CX), Z6
-	VPDPBUSD.BCST     1152(R12), Z6, Z11
-	VPDPBUSD.BCST     1156(R12), Z6, Z12
-	VPSRLD            $0x04, Z16, Z16
-	VPANDD            Z0, Z16, Z16
-	VMOVDQU32         Z16, 832(AX)
-	VPDPBUSD.BCST     1160(R12), Z6, Z14
-	VPDPBUSD.BCST     1164(R12), Z6, Z15
-	VMOVDQU32         2368(CX), Z6
-	VPDPBUSD.BCST     1184(R12), Z6, Z11
-	VPDPBUSD.BCST     1188(R12), Z6, Z12
-	VPDPBUSD.BCST     1192(R12), Z6, Z14
-	VPDPBUSD.BCST     1196(R12), Z6, Z15
-	VMOVDQU32         2432(CX), Z6
-	VPDPBUSD.BCST     1216(R12), Z6, Z11
-	VSHUFI32X4        $0xdd, Z7, Z3, Z3
-	VPANDD            Z0, Z3, Z7
-	VMOVDQU32         Z7, 1088(AX)
-	PREFETCHT0        448(R10)
-	VPDPBUSD.BCST     1220(R12), Z6, Z12
-	VPDPBUSD.BCST     1224(R12), Z6, Z14
-	VPDPBUSD.BCST     1228(R12), Z6, Z15
-	VMOVDQU32         2496(CX), Z6
-	VPDPBUSD.BCST     1248(R12), Z6, Z11
-	VPDPBUSD.BCST     1252(R12), Z6, Z12
-	VPDPBUSD.BCST     1256(R12), Z6, Z14
-	VPDPBUSD.BCST     1260(R12), Z6, Z15
-	VMOVUPS           4352(CX), Z6
-	VPSRLD            $0x04, Z3, Z3
-	VPANDD            Z0, Z3, Z3
-	VMOVDQU32         Z3, 1600(AX)
-	VCVTDQ2PS         Z11, Z11
-	VMULPS            Z6, Z11, Z11
-	VCVTDQ2PS         Z12, Z12
-	VMULPS            Z6, Z12, Z12
-	VCVTDQ2PS         Z14, Z14
-	VMULPS            Z6, Z14, Z14
-	VCVTDQ2PS         Z15, Z15
-	VMULPS            Z6, Z15, Z15
-	VFMADD231PS.BCST  128(R13), Z11, Z2
-	VSHUFI32X4        $0xdd, Z8, Z4, Z3
-	VPANDD            Z0, Z3, Z4
-	VMOVDQU32         Z4, 1344(AX)
-	PREFETCHT0        512(R10)
-	VFMADD231PS.BCST  132(R13), Z12, Z18
-	VFMADD231PS.BCST  136(R13), Z14, Z19
-	VFMADD231PS.BCST  140(R13), Z15, Z20
-	VMOVUPS           4864(CX), Z4
-	VFNMADD231PS.BCST 128(R14), Z4, Z2
-	VFNMADD231PS.BCST 132(R14), Z4, Z18
-	VFNMADD231PS.BCST 136(R14), Z4, Z19
-	VFNMADD231PS.BCST 140(R14), Z4, Z20
-	VPXORD            Z4, Z4, Z4
-	VPSRLD            $0x04, Z3, Z3
-	VPANDD            Z0, Z3, Z3
-	VMOVDQU32         Z3, 1856(AX)
-	VPXORD            Z3, Z3, Z3
-	VPXORD            Z6, Z6, Z6
-	VPXORD            Z7, Z7, Z7
-	VMOVDQU32         2560(CX), Z8
-	VPDPBUSD.BCST     1280(R12), Z8, Z4
-	VPDPBUSD.BCST     1284(R12), Z8, Z3
-	VPDPBUSD.BCST     1288(R12), Z8, Z6
-	VPDPBUSD.BCST     1292(R12), Z8, Z7
-	VMOVDQU32         2624(CX), Z8
-	VSHUFI32X4        $0x88, Z25, Z26, Z11
-	VSHUFI32X4        $0xdd, Z25, Z26, Z12
-	VPDPBUSD.BCST     1312(R12), Z8, Z4
-	VPDPBUSD.BCST     1316(R12), Z8, Z3
-	VPDPBUSD.BCST     1320(R12), Z8, Z6
-	VPDPBUSD.BCST     1324(R12), Z8, Z7
-	VMOVDQU32         2688(CX), Z8
-	VPDPBUSD.BCST     1344(R12), Z8, Z4
-	VPDPBUSD.BCST     1348(R12), Z8, Z3
-	VPDPBUSD.BCST     1352(R12), Z8, Z6
-	VPDPBUSD.BCST     1356(R12), Z8, Z7
-	VSHUFI32X4        $0x88, Z22, Z10, Z8
-	VSHUFI32X4        $0xdd, Z22, Z10, Z10
-	VMOVDQU32         2752(CX), Z14
-	VPDPBUSD.BCST     1376(R12), Z14, Z4
-	VPDPBUSD.BCST     1380(R12), Z14, Z3
-	VPDPBUSD.BCST     1384(R12), Z14, Z6
-	VPDPBUSD.BCST     1388(R12), Z14, Z7
-	VMOVDQU32         2816(CX), Z14
-	VPDPBUSD.BCST     1408(R12), Z14, Z4
-	VPDPBUSD.BCST     1412(R12), Z14, Z3
-	VPDPBUSD.BCST     1416(R12), Z14, Z6
-	VSHUFI32X4        $0x88, Z8, Z11, Z15
-	VPANDD            Z0, Z15, Z16
-	VMOVDQU32         Z16, 128(AX)
-	PREFETCHT0        576(R10)
-	VPDPBUSD.BCST     1420(R12), Z14, Z7
-	VMOVDQU32         2880(CX), Z14
-	VPDPBUSD.BCST     1440(R12), Z14, Z4
-	VPDPBUSD.BCST     1444(R12), Z14, Z3
-	VPDPBUSD.BCST     1448(R12), Z14, Z6
-	VPDPBUSD.BCST     1452(R12), Z14, Z7
-	VMOVDQU32         2944(CX), Z14
-	VPDPBUSD.BCST     1472(R12), Z14, Z4
-	VPDPBUSD.BCST     1476(R12), Z14, Z3
-	VPSRLD            $0x04, Z15, Z15
-	VPANDD            Z0, Z15, Z15
-	VMOVDQU32         Z15, 640(AX)
-	PREFETCHT0        640(R10)
-	VPDPBUSD.BCST     1480(R12), Z14, Z6
-	VPDPBUSD.BCST     1484(R12), Z14, Z7
-	VMOVDQU32         3008(CX), Z14
-	VPDPBUSD.BCST     1504(R12), Z14, Z4
-	VPDPBUSD.BCST     1508(R12), Z14, Z3
-	VPDPBUSD.BCST     1512(R12), Z14, Z6
-	VPDPBUSD.BCST     1516(R12), Z14, Z7
-	VMOVUPS           4416(CX), Z14
-	VCVTDQ2PS         Z4, Z4
-	VSHUFI32X4        $0x88, Z10, Z12, Z15
-	VPANDD            Z0, Z15, Z16
-	VMOVDQU32         Z16, 384(AX)
-	VMULPS            Z14, Z4, Z4
-	VCVTDQ2PS         Z3, Z3
-	VMULPS            Z14, Z3, Z3
-	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z14, Z6, Z6
-	VCVTDQ2PS         Z7, Z7
-	VMULPS            Z14, Z7, Z7
-	VFMADD231PS.BCST  160(R13), Z4, Z2
-	VFMADD231PS.BCST  164(R13), Z3, Z18
-	VPSRLD            $0x04, Z15, Z3
-	VPANDD            Z0, Z3, Z3
-	VMOVDQU32         Z3, 896(AX)
-	PREFETCHT0        704(R10)
-	VFMADD231PS.BCST  168(R13), Z6, Z19
-	VFMADD231PS.BCST  172(R13), Z7, Z20
-	VMOVUPS           4928(CX), Z3
-	VFNMADD231PS.BCST 160(R14), Z3, Z2
-	VFNMADD231PS.BCST 164(R14), Z3, Z18
-	VFNMADD231PS.BCST 168(R14), Z3, Z19
-	VFNMADD231PS.BCST 172(R14), Z3, Z20
-	VPXORD            Z3, Z3, Z3
-	VPXORD            Z4, Z4, Z4
-	VSHUFI32X4        $0xdd, Z8, Z11, Z8
-	VPANDD            Z0, Z8, Z6
-	VMOVDQU32         Z6, 1152(AX)
-	VPXORD            Z6, Z6, Z6
-	VPXORD            Z7, Z7, Z7
-	VMOVDQU32         3072(CX), Z11
-	VPDPBUSD.BCST     1536(R12), Z11, Z3
-	VPDPBUSD.BCST     1540(R12), Z11, Z4
-	VPDPBUSD.BCST     1544(R12), Z11, Z6
-	VPDPBUSD.BCST     1548(R12), Z11, Z7
-	VMOVDQU32         3136(CX), Z11
-	VPDPBUSD.BCST     1568(R12), Z11, Z3
-	VPSRLD            $0x04, Z8, Z8
-	VPANDD            Z0, Z8, Z8
-	VMOVDQU32         Z8, 1664(AX)
-	PREFETCHT0        768(R10)
-	VPDPBUSD.BCST     1572(R12), Z11, Z4
-	VPDPBUSD.BCST     1576(R12), Z11, Z6
-	VPDPBUSD.BCST     1580(R12), Z11, Z7
-	VMOVDQU32         3200(CX), Z8
-	VPDPBUSD.BCST     1600(R12), Z8, Z3
-	VPDPBUSD.BCST     1604(R12), Z8, Z4
-	VPDPBUSD.BCST     1608(R12), Z8, Z6
-	VPDPBUSD.BCST     1612(R12), Z8, Z7
-	VMOVDQU32         3264(CX), Z8
-	VSHUFI32X4        $0xdd, Z10, Z12, Z10
-	VPANDD            Z0, Z10, Z11
-	VMOVDQU32         Z11, 1408(AX)
-	VPDPBUSD.BCST     1632(R12), Z8, Z3
-	VPDPBUSD.BCST     1636(R12), Z8, Z4
-	VPDPBUSD.BCST     1640(R12), Z8, Z6
-	VPDPBUSD.BCST     1644(R12), Z8, Z7
-	VMOVDQU32         3328(CX), Z8
-	VPDPBUSD.BCST     1664(R12), Z8, Z3
-	VPDPBUSD.BCST     1668(R12), Z8, Z4
-	VPDPBUSD.BCST     1672(R12), Z8, Z6
-	VPDPBUSD.BCST     1676(R12), Z8, Z7
-	VPSRLD            $0x04, Z10, Z8
-	VPANDD            Z0, Z8, Z8
-	VMOVDQU32         Z8, 1920(AX)
-	PREFETCHT0        832(R10)
-	VMOVDQU32         3392(CX), Z8
-	VPDPBUSD.BCST     1696(R12), Z8, Z3
-	VPDPBUSD.BCST     1700(R12), Z8, Z4
-	VPDPBUSD.BCST     1704(R12), Z8, Z6
-	VPDPBUSD.BCST     1708(R12), Z8, Z7
-	VMOVDQU32         3456(CX), Z8
-	VPDPBUSD.BCST     1728(R12), Z8, Z3
-	VPDPBUSD.BCST     1732(R12), Z8, Z4
-	VPDPBUSD.BCST     1736(R12), Z8, Z6
-	VSHUFI32X4        $0x88, Z5, Z1, Z10
-	VSHUFI32X4        $0xdd, Z5, Z1, Z1
-	VPDPBUSD.BCST     1740(R12), Z8, Z7
-	VMOVDQU32         3520(CX), Z5
-	VPDPBUSD.BCST     1760(R12), Z5, Z3
-	VPDPBUSD.BCST     1764(R12), Z5, Z4
-	VPDPBUSD.BCST     1768(R12), Z5, Z6
-	VPDPBUSD.BCST     1772(R12), Z5, Z7
-	VMOVUPS           4480(CX), Z5
-	VCVTDQ2PS         Z3, Z3
-	VMULPS            Z5, Z3, Z3
-	VSHUFI32X4        $0x88, Z13, Z9, Z8
-	VSHUFI32X4        $0xdd, Z13, Z9, Z9
-	VCVTDQ2PS         Z4, Z4
-	VMULPS            Z5, Z4, Z4
-	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z5, Z6, Z6
-	VCVTDQ2PS         Z7, Z7
-	VMULPS            Z5, Z7, Z7
-	VFMADD231PS.BCST  192(R13), Z3, Z2
-	VFMADD231PS.BCST  196(R13), Z4, Z18
-	VFMADD231PS.BCST  200(R13), Z6, Z19
-	VSHUFI32X4        $0x88, Z8, Z10, Z3
-	VPANDD            Z0, Z3, Z4
-	VMOVDQU32         Z4, 192(AX)
-	PREFETCHT0        896(R10)
-	VFMADD231PS.BCST  204(R13), Z7, Z20
-	VMOVUPS           4992(CX), Z4
-	VFNMADD231PS.BCST 192(R14), Z4, Z2
-	VFNMADD231PS.BCST 196(R14), Z4, Z18
-	VFNMADD231PS.BCST 200(R14), Z4, Z19
-	VFNMADD231PS.BCST 204(R14), Z4, Z20
+	VPXORD            Z25, Z25, Z25
+	VPXORD            Z26, Z26, Z26
+	VPUNPCKLDQ        Z5, Z4, Z27
+	VPUNPCKHDQ        Z5, Z4, Z28
 	VPXORD            Z4, Z4, Z4
 	VPXORD            Z5, Z5, Z5
-	VPXORD            Z6, Z6, Z6
-	VPSRLD            $0x04, Z3, Z3
-	VPANDD            Z0, Z3, Z3
-	VMOVDQU32         Z3, 704(AX)
-	VPXORD            Z3, Z3, Z3
-	VMOVDQU32         3584(CX), Z7
-	VPDPBUSD.BCST     1792(R12), Z7, Z4
-	VPDPBUSD.BCST     1796(R12), Z7, Z5
-	VPDPBUSD.BCST     1800(R12), Z7, Z6
-	VPDPBUSD.BCST     1804(R12), Z7, Z3
-	VMOVDQU32         3648(CX), Z7
-	VPDPBUSD.BCST     1824(R12), Z7, Z4
-	VPDPBUSD.BCST     1828(R12), Z7, Z5
-	VSHUFI32X4        $0x88, Z9, Z1, Z11
-	VPANDD            Z0, Z11, Z12
-	VMOVDQU32         Z12, 448(AX)
-	PREFETCHT0        960(R10)
-	VPDPBUSD.BCST     1832(R12), Z7, Z6
-	VPDPBUSD.BCST     1836(R12), Z7, Z3
-	VMOVDQU32         3712(CX), Z7
-	VPDPBUSD.BCST     1856(R12), Z7, Z4
-	VPDPBUSD.BCST     1860(R12), Z7, Z5
-	VPDPBUSD.BCST     1864(R12), Z7, Z6
-	VPDPBUSD.BCST     1868(R12), Z7, Z3
-	VMOVDQU32         3776(CX), Z7
-	VPDPBUSD.BCST     1888(R12), Z7, Z4
-	VPSRLD            $0x04, Z11, Z11
-	VPANDD            Z0, Z11, Z11
-	VMOVDQU32         Z11, 960(AX)
-	VPDPBUSD.BCST     1892(R12), Z7, Z5
-	VPDPBUSD.BCST     1896(R12), Z7, Z6
-	VPDPBUSD.BCST     1900(R12), Z7, Z3
-	VMOVDQU32         3840(CX), Z7
-	VPDPBUSD.BCST     1920(R12), Z7, Z4
-	VPDPBUSD.BCST     1924(R12), Z7, Z5
-	VPDPBUSD.BCST     1928(R12), Z7, Z6
-	VPDPBUSD.BCST     1932(R12), Z7, Z3
-	VMOVDQU32         3904(CX), Z7
-	VSHUFI32X4        $0xdd, Z8, Z10, Z8
-	VPANDD            Z0, Z8, Z10
-	VMOVDQU32         Z10, 1216(AX)
-	PREFETCHT0        1024(R10)
-	VPDPBUSD.BCST     1952(R12), Z7, Z4
-	VPDPBUSD.BCST     1956(R12), Z7, Z5
-	VPDPBUSD.BCST     1960(R12), Z7, Z6
-	VPDPBUSD.BCST     1964(R12), Z7, Z3
-	VMOVDQU32         3968(CX), Z7
-	VPDPBUSD.BCST     1984(R12), Z7, Z4
-	VPDPBUSD.BCST     1988(R12), Z7, Z5
-	VPDPBUSD.BCST     1992(R12), Z7, Z6
-	VPDPBUSD.BCST     1996(R12), Z7, Z3
-	VPSRLD            $0x04, Z8, Z7
-	VPANDD            Z0, Z7, Z7
-	VMOVDQU32         Z7, 1728(AX)
-	VMOVDQU32         4032(CX), Z7
-	VPDPBUSD.BCST     2016(R12), Z7, Z4
-	VPDPBUSD.BCST     2020(R12), Z7, Z5
-	VPDPBUSD.BCST     2024(R12), Z7, Z6
-	VPDPBUSD.BCST     2028(R12), Z7, Z3
-	VMOVUPS           4544(CX), Z7
-	VCVTDQ2PS         Z4, Z4
-	VMULPS            Z7, Z4, Z4
-	VCVTDQ2PS         Z5, Z5
-	VSHUFI32X4        $0xdd, Z9, Z1, Z1
-	VPANDD            Z0, Z1, Z8
-	VMOVDQU32         Z8, 1472(AX)
-	PREFETCHT0        1088(R10)
-	VMULPS            Z7, Z5, Z5
-	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z7, Z6, Z6
+	VMOVDQU32         1024(BX), Z29
+	VPDPBUSD.BCST     512(R13), Z29, Z1
+	VPDPBUSD.BCST     516(R13), Z29, Z3
+	VPDPBUSD.BCST     520(R13), Z29, Z23
+	VPDPBUSD.BCST     524(R13), Z29, Z24
+	VMOVDQU32         1536(BX), Z29
+	VPUNPCKLDQ        Z11, Z6, Z30
+	VPUNPCKHDQ        Z11, Z6, Z6
+	VPDPBUSD.BCST     768(R13), Z29, Z25
+	VPDPBUSD.BCST     772(R13), Z29, Z26
+	VPDPBUSD.BCST     776(R13), Z29, Z4
+	VPDPBUSD.BCST     780(R13), Z29, Z5
+	VMOVDQU32         1088(BX), Z11
+	VPDPBUSD.BCST     544(R13), Z11, Z1
+	VPDPBUSD.BCST     548(R13), Z11, Z3
+	VPDPBUSD.BCST     552(R13), Z11, Z23
+	VPUNPCKLDQ        Z13, Z12, Z29
+	VPUNPCKHDQ        Z13, Z12, Z12
+	VPDPBUSD.BCST     556(R13), Z11, Z24
+	VMOVDQU32         1600(BX), Z11
+	VPDPBUSD.BCST     800(R13), Z11, Z25
+	VPDPBUSD.BCST     804(R13), Z11, Z26
+	VPDPBUSD.BCST     808(R13), Z11, Z4
+	VPDPBUSD.BCST     812(R13), Z11, Z5
+	VMOVDQU32         1152(BX), Z11
+	VPDPBUSD.BCST     576(R13), Z11, Z1
+	VPUNPCKLDQ        Z15, Z14, Z13
+	VPUNPCKHDQ        Z15, Z14, Z14
+	VPDPBUSD.BCST     580(R13), Z11, Z3
+	VPDPBUSD.BCST     584(R13), Z11, Z23
+	VPDPBUSD.BCST     588(R13), Z11, Z24
+	VMOVDQU32         1664(BX), Z11
+	VPDPBUSD.BCST     832(R13), Z11, Z25
+	VPDPBUSD.BCST     836(R13), Z11, Z26
+	VPDPBUSD.BCST     840(R13), Z11, Z4
+	VPDPBUSD.BCST     844(R13), Z11, Z5
+	VPUNPCKLDQ        Z17, Z16, Z11
+	VPUNPCKHDQ        Z17, Z16, Z15
+	VMOVDQU32         1216(BX), Z16
+	VPDPBUSD.BCST     608(R13), Z16, Z1
+	VPDPBUSD.BCST     612(R13), Z16, Z3
+	VPDPBUSD.BCST     616(R13), Z16, Z23
+	VPDPBUSD.BCST     620(R13), Z16, Z24
+	VMOVDQU32         1728(BX), Z16
+	VPDPBUSD.BCST     864(R13), Z16, Z25
+	VPDPBUSD.BCST     868(R13), Z16, Z26
+	VPUNPCKLDQ        Z19, Z18, Z17
+	VPUNPCKHDQ        Z19, Z18, Z18
+	VPDPBUSD.BCST     872(R13), Z16, Z4
+	VPDPBUSD.BCST     876(R13), Z16, Z5
+	VMOVDQU32         1280(BX), Z16
+	VPDPBUSD.BCST     640(R13), Z16, Z1
+	VPDPBUSD.BCST     644(R13), Z16, Z3
+	VPDPBUSD.BCST     648(R13), Z16, Z23
+	VPDPBUSD.BCST     652(R13), Z16, Z24
+	VMOVDQU32         1792(BX), Z16
+	VPUNPCKLDQ        Z21, Z20, Z19
+	VPUNPCKHDQ        Z21, Z20, Z20
+	VPDPBUSD.BCST     896(R13), Z16, Z25
+	VPDPBUSD.BCST     900(R13), Z16, Z26
+	VPDPBUSD.BCST     904(R13), Z16, Z4
+	VPDPBUSD.BCST     908(R13), Z16, Z5
+	VMOVDQU32         1344(BX), Z16
+	VPDPBUSD.BCST     672(R13), Z16, Z1
+	VPDPBUSD.BCST     676(R13), Z16, Z3
+	VPUNPCKLQDQ       Z27, Z22, Z21
+	VPUNPCKHQDQ       Z27, Z22, Z22
+	VPDPBUSD.BCST     680(R13), Z16, Z23
+	VPDPBUSD.BCST     684(R13), Z16, Z24
+	VMOVDQU32         1856(BX), Z16
+	VPDPBUSD.BCST     928(R13), Z16, Z25
+	VPDPBUSD.BCST     932(R13), Z16, Z26
+	VPDPBUSD.BCST     936(R13), Z16, Z4
+	VPDPBUSD.BCST     940(R13), Z16, Z5
+	VMOVDQU32         1408(BX), Z16
+	VPUNPCKLQDQ       Z28, Z2, Z27
+	VPUNPCKHQDQ       Z28, Z2, Z2
+	VPDPBUSD.BCST     704(R13), Z16, Z1
+	VPDPBUSD.BCST     708(R13), Z16, Z3
+	VPDPBUSD.BCST     712(R13), Z16, Z23
+	VPDPBUSD.BCST     716(R13), Z16, Z24
+	VMOVDQU32         1920(BX), Z16
+	VPDPBUSD.BCST     960(R13), Z16, Z25
+	VPDPBUSD.BCST     964(R13), Z16, Z26
+	VPDPBUSD.BCST     968(R13), Z16, Z4
+	VPUNPCKLQDQ       Z29, Z30, Z28
+	VPUNPCKHQDQ       Z29, Z30, Z29
+	VPDPBUSD.BCST     972(R13), Z16, Z5
+	VMOVDQU32         1472(BX), Z16
+	VPDPBUSD.BCST     736(R13), Z16, Z1
+	VPDPBUSD.BCST     740(R13), Z16, Z3
+	VPDPBUSD.BCST     744(R13), Z16, Z23
+	VPDPBUSD.BCST     748(R13), Z16, Z24
+	VMOVDQU32         1984(BX), Z16
+	VPDPBUSD.BCST     992(R13), Z16, Z25
+	VPUNPCKLQDQ       Z12, Z6, Z30
+	VPUNPCKHQDQ       Z12, Z6, Z6
+	VPDPBUSD.BCST     996(R13), Z16, Z26
+	VPDPBUSD.BCST     1000(R13), Z16, Z4
+	VPDPBUSD.BCST     1004(R13), Z16, Z5
+	VMOVUPS           4224(BX), Z12
+	VCVTDQ2PS         Z1, Z1
+	VMULPS            Z12, Z1, Z1
 	VCVTDQ2PS         Z3, Z3
-	VMULPS            Z7, Z3, Z3
-	VFMADD231PS.BCST  224(R13), Z4, Z2
-	VFMADD231PS.BCST  228(R13), Z5, Z18
-	VFMADD231PS.BCST  232(R13), Z6, Z19
-	VFMADD231PS.BCST  236(R13), Z3, Z20
-	VPSRLD            $0x04, Z1, Z1
-	VPANDD            Z0, Z1, Z1
-	VMOVDQU32         Z1, 1984(AX)
-	VMOVUPS           5056(CX), Z1
-	VFNMADD231PS.BCST 224(R14), Z1, Z2
-	VFNMADD231PS.BCST 228(R14), Z1, Z18
-	VFNMADD231PS.BCST 232(R14), Z1, Z19
-	VFNMADD231PS.BCST 236(R14), Z1, Z20
-	VMOVUPS           Z2, (R11)
-	VMOVUPS           Z18, 64(R11)
-	VMOVUPS           Z19, 128(R11)
-	VMOVUPS           Z20, 192(R11)
-	VMOVDQU32         80(DX), Z1
-	VMOVDQU32         80(DX)(BX*1), Z2
-	VMOVDQU32         80(DX)(BX*2), Z3
-	VMOVDQU32         80(DX)(SI*1), Z4
-	VMOVDQU32         80(DI), Z5
-	VMOVDQU32         80(DI)(BX*1), Z6
-	VMOVDQU32         80(DI)(BX*2), Z7
-	VMOVDQU32         80(DI)(SI*1), Z8
-	VMOVDQU32         80(R8), Z9
-	VMOVDQU32         80(R8)(BX*1), Z10
-	VMOVDQU32         80(R8)(BX*2), Z11
-	VMOVDQU32         80(R8)(SI*1), Z12
-	VMOVDQU32         80(R9), Z13
-	VMOVDQU32         80(R9)(BX*1), Z14
-	VMOVDQU32         80(R9)(BX*2), Z15
-	VMOVDQU32         80(R9)(SI*1), Z16
-	VPUNPCKLDQ        Z2, Z1, Z17
-	VPUNPCKHDQ        Z2, Z1, Z1
-	VMOVUPS           256(R11), Z2
-	VMOVUPS           320(R11), Z18
-	VMOVUPS           384(R11), Z19
-	VMOVUPS           448(R11), Z20
+	VMULPS            Z12, Z3, Z3
+	VPUNPCKLQDQ       Z11, Z13, Z16
+	VPUNPCKHQDQ       Z11, Z13, Z11
+	VCVTDQ2PS         Z23, Z23
+	VMULPS            Z12, Z23, Z23
+	VCVTDQ2PS         Z24, Z24
+	VMULPS            Z12, Z24, Z24
+	VFMADD231PS.BCST  64(R14), Z1, Z7
+	VFMADD231PS.BCST  68(R14), Z3, Z8
+	VFMADD231PS.BCST  72(R14), Z23, Z9
+	VFMADD231PS.BCST  76(R14), Z24, Z10
+	VPUNPCKLQDQ       Z15, Z14, Z1
+	VPUNPCKHQDQ       Z15, Z14, Z3
+	VMOVUPS           4736(BX), Z12
+	VFNMADD231PS.BCST 64(R15), Z12, Z7
+	VFNMADD231PS.BCST 68(R15), Z12, Z8
+	VFNMADD231PS.BCST 72(R15), Z12, Z9
+	VFNMADD231PS.BCST 76(R15), Z12, Z10
+	VMOVUPS           4288(BX), Z12
+	VCVTDQ2PS         Z25, Z25
+	VMULPS            Z12, Z25, Z25
+	VPUNPCKLQDQ       Z19, Z17, Z13
+	VPUNPCKHQDQ       Z19, Z17, Z14
+	VCVTDQ2PS         Z26, Z26
+	VMULPS            Z12, Z26, Z26
+	VCVTDQ2PS         Z4, Z4
+	VMULPS            Z12, Z4, Z4
+	VCVTDQ2PS         Z5, Z5
+	VMULPS            Z12, Z5, Z5
+	VFMADD231PS.BCST  96(R14), Z25, Z7
+	VFMADD231PS.BCST  100(R14), Z26, Z8
+	VPUNPCKLQDQ       Z20, Z18, Z12
+	VPUNPCKHQDQ       Z20, Z18, Z15
+	VFMADD231PS.BCST  104(R14), Z4, Z9
+	VFMADD231PS.BCST  108(R14), Z5, Z10
+	VMOVUPS           4800(BX), Z4
+	VFNMADD231PS.BCST 96(R15), Z4, Z7
+	VFNMADD231PS.BCST 100(R15), Z4, Z8
+	VFNMADD231PS.BCST 104(R15), Z4, Z9
+	VFNMADD231PS.BCST 108(R15), Z4, Z10
+	VSHUFI32X4        $0x88, Z28, Z21, Z4
+	VSHUFI32X4        $0xdd, Z28, Z21, Z5
+	VPXORD            Z17, Z17, Z17
+	VPXORD            Z18, Z18, Z18
+	VPXORD            Z19, Z19, Z19
+	VPXORD            Z20, Z20, Z20
 	VPXORD            Z21, Z21, Z21
-	VPXORD            Z22, Z22, Z22
 	VPXORD            Z23, Z23, Z23
 	VPXORD            Z24, Z24, Z24
-	VMOVDQU32         (CX), Z25
-	VPUNPCKLDQ        Z4, Z3, Z26
-	VPUNPCKHDQ        Z4, Z3, Z3
-	VPDPBUSD.BCST     16(R12), Z25, Z21
-	VPDPBUSD.BCST     20(R12), Z25, Z22
-	VPDPBUSD.BCST     24(R12), Z25, Z23
-	VPDPBUSD.BCST     28(R12), Z25, Z24
-	VMOVDQU32         64(CX), Z4
-	VPDPBUSD.BCST     48(R12), Z4, Z21
-	VPDPBUSD.BCST     52(R12), Z4, Z22
-	VPDPBUSD.BCST     56(R12), Z4, Z23
-	VPDPBUSD.BCST     60(R12), Z4, Z24
-	VPUNPCKLDQ        Z6, Z5, Z4
-	VPUNPCKHDQ        Z6, Z5, Z5
-	VMOVDQU32         128(CX), Z6
-	VPDPBUSD.BCST     80(R12), Z6, Z21
-	VPDPBUSD.BCST     84(R12), Z6, Z22
-	VPDPBUSD.BCST     88(R12), Z6, Z23
-	VPDPBUSD.BCST     92(R12), Z6, Z24
-	VMOVDQU32         192(CX), Z6
-	VPDPBUSD.BCST     112(R12), Z6, Z21
-	VPDPBUSD.BCST     116(R12), Z6, Z22
-	VPDPBUSD.BCST     120(R12), Z6, Z23
-	VPUNPCKLDQ        Z8, Z7, Z25
-	VPUNPCKHDQ        Z8, Z7, Z7
-	VPDPBUSD.BCST     124(R12), Z6, Z24
-	VMOVDQU32         256(CX), Z6
-	VPDPBUSD.BCST     144(R12), Z6, Z21
-	VPDPBUSD.BCST     148(R12), Z6, Z22
-	VPDPBUSD.BCST     152(R12), Z6, Z23
-	VPDPBUSD.BCST     156(R12), Z6, Z24
-	VMOVDQU32         320(CX), Z6
-	VPDPBUSD.BCST     176(R12), Z6, Z21
-	VPDPBUSD.BCST     180(R12), Z6, Z22
-	VPUNPCKLDQ        Z10, Z9, Z8
-	VPUNPCKHDQ        Z10, Z9, Z9
-	VPDPBUSD.BCST     184(R12), Z6, Z23
-	VPDPBUSD.BCST     188(R12), Z6, Z24
-	VMOVDQU32         384(CX), Z6
-	VPDPBUSD.BCST     208(R12), Z6, Z21
-	VPDPBUSD.BCST     212(R12), Z6, Z22
-	VPDPBUSD.BCST     216(R12), Z6, Z23
-	VPDPBUSD.BCST     220(R12), Z6, Z24
-	VMOVDQU32         448(CX), Z6
-	VPDPBUSD.BCST     240(R12), Z6, Z21
-	VPUNPCKLDQ        Z12, Z11, Z10
-	VPUNPCKHDQ        Z12, Z11, Z11
-	VPDPBUSD.BCST     244(R12), Z6, Z22
-	VPDPBUSD.BCST     248(R12), Z6, Z23
-	VPDPBUSD.BCST     252(R12), Z6, Z24
-	VMOVUPS           4096(CX), Z6
+	VPXORD            Z25, Z25, Z25
+	VSHUFI32X4        $0x88, Z13, Z16, Z26
+	VSHUFI32X4        $0xdd, Z13, Z16, Z13
+	VMOVDQU32         2048(BX), Z16
+	VPDPBUSD.BCST     1024(R13), Z16, Z17
+	VPDPBUSD.BCST     1028(R13), Z16, Z18
+	VPDPBUSD.BCST     1032(R13), Z16, Z19
+	VPDPBUSD.BCST     1036(R13), Z16, Z20
+	VMOVDQU32         2560(BX), Z16
+	VPDPBUSD.BCST     1280(R13), Z16, Z21
+	VPDPBUSD.BCST     1284(R13), Z16, Z23
+	VSHUFI32X4        $0x88, Z26, Z4, Z28
+	VPANDD            Z0, Z28, Z31
+	VMOVDQU32         Z31, (DX)
+	PREFETCHT1        (AX)
+	PREFETCHT0        (CX)
+	VPDPBUSD.BCST     1288(R13), Z16, Z24
+	VPDPBUSD.BCST     1292(R13), Z16, Z25
+	VMOVDQU32         2112(BX), Z16
+	VPDPBUSD.BCST     1056(R13), Z16, Z17
+	VPDPBUSD.BCST     1060(R13), Z16, Z18
+	VPDPBUSD.BCST     1064(R13), Z16, Z19
+	VPDPBUSD.BCST     1068(R13), Z16, Z20
+	VMOVDQU32         2624(BX), Z16
+	VPSRLD            $0x04, Z28, Z28
+	VPANDD            Z0, Z28, Z28
+	VMOVDQU32         Z28, 512(DX)
+	PREFETCHT1        64(AX)
+	PREFETCHT0        64(CX)
+	VPDPBUSD.BCST     1312(R13), Z16, Z21
+	VPDPBUSD.BCST     1316(R13), Z16, Z23
+	VPDPBUSD.BCST     1320(R13), Z16, Z24
+	VPDPBUSD.BCST     1324(R13), Z16, Z25
+	VMOVDQU32         2176(BX), Z16
+	VPDPBUSD.BCST     1088(R13), Z16, Z17
+	VPDPBUSD.BCST     1092(R13), Z16, Z18
+	VPDPBUSD.BCST     1096(R13), Z16, Z19
+	VSHUFI32X4        $0x88, Z13, Z5, Z28
+	VPANDD            Z0, Z28, Z31
+	VMOVDQU32         Z31, 256(DX)
+	VPDPBUSD.BCST     1100(R13), Z16, Z20
+	VMOVDQU32         2688(BX), Z16
+	VPDPBUSD.BCST     1344(R13), Z16, Z21
+	VPDPBUSD.BCST     1348(R13), Z16, Z23
+	VPDPBUSD.BCST     1352(R13), Z16, Z24
+	VPDPBUSD.BCST     1356(R13), Z16, Z25
+	VMOVDQU32         2240(BX), Z16
+	VPDPBUSD.BCST     1120(R13), Z16, Z17
+	VPSRLD            $0x04, Z28, Z28
+	VPANDD            Z0, Z28, Z28
+	VMOVDQU32         Z28, 768(DX)
+	PREFETCHT1        128(AX)
+	PREFETCHT0        128(CX)
+	VPDPBUSD.BCST     1124(R13), Z16, Z18
+	VPDPBUSD.BCST     1128(R13), Z16, Z19
+	VPDPBUSD.BCST     1132(R13), Z16, Z20
+	VMOVDQU32         2752(BX), Z16
+	VPDPBUSD.BCST     1376(R13), Z16, Z21
+	VPDPBUSD.BCST     1380(R13), Z16, Z23
+	VPDPBUSD.BCST     1384(R13), Z16, Z24
+	VPDPBUSD.BCST     1388(R13), Z16, Z25
+	VSHUFI32X4        $0xdd, Z26, Z4, Z4
+	VPANDD            Z0, Z4, Z16
+	VMOVDQU32         Z16, 1024(DX)
+	VMOVDQU32         2304(BX), Z16
+	VPDPBUSD.BCST     1152(R13), Z16, Z17
+	VPDPBUSD.BCST     1156(R13), Z16, Z18
+	VPDPBUSD.BCST     1160(R13), Z16, Z19
+	VPDPBUSD.BCST     1164(R13), Z16, Z20
+	VMOVDQU32         2816(BX), Z16
+	VPDPBUSD.BCST     1408(R13), Z16, Z21
+	VPDPBUSD.BCST     1412(R13), Z16, Z23
+	VPSRLD            $0x04, Z4, Z4
+	VPANDD            Z0, Z4, Z4
+	VMOVDQU32         Z4, 1536(DX)
+	PREFETCHT1        192(AX)
+	PREFETCHT0        192(CX)
+	VPDPBUSD.BCST     1416(R13), Z16, Z24
+	VPDPBUSD.BCST     1420(R13), Z16, Z25
+	VMOVDQU32         2368(BX), Z4
+	VPDPBUSD.BCST     1184(R13), Z4, Z17
+	VPDPBUSD.BCST     1188(R13), Z4, Z18
+	VPDPBUSD.BCST     1192(R13), Z4, Z19
+	VPDPBUSD.BCST     1196(R13), Z4, Z20
+	VSHUFI32X4        $0xdd, Z13, Z5, Z4
+	VPANDD            Z0, Z4, Z5
+	VMOVDQU32         Z5, 1280(DX)
+	VMOVDQU32         2880(BX), Z5
+	VPDPBUSD.BCST     1440(R13), Z5, Z21
+	VPDPBUSD.BCST     1444(R13), Z5, Z23
+	VPDPBUSD.BCST     1448(R13), Z5, Z24
+	VPDPBUSD.BCST     1452(R13), Z5, Z25
+	VMOVDQU32         2432(BX), Z5
+	VPDPBUSD.BCST     1216(R13), Z5, Z17
+	VPDPBUSD.BCST     1220(R13), Z5, Z18
+	VPSRLD            $0x04, Z4, Z4
+	VPANDD            Z0, Z4, Z4
+	VMOVDQU32         Z4, 1792(DX)
+	PREFETCHT1        256(AX)
+	PREFETCHT0        256(CX)
+	VPDPBUSD.BCST     1224(R13), Z5, Z19
+	VPDPBUSD.BCST     1228(R13), Z5, Z20
+	VMOVDQU32         2944(BX), Z4
+	VPDPBUSD.BCST     1472(R13), Z4, Z21
+	VPDPBUSD.BCST     1476(R13), Z4, Z23
+	VPDPBUSD.BCST     1480(R13), Z4, Z24
+	VPDPBUSD.BCST     1484(R13), Z4, Z25
+	VMOVDQU32         2496(BX), Z4
+	VSHUFI32X4        $0x88, Z29, Z22, Z5
+	VSHUFI32X4        $0xdd, Z29, Z22, Z13
+	VPDPBUSD.BCST     1248(R13), Z4, Z17
+	VPDPBUSD.BCST     1252(R13), Z4, Z18
+	VPDPBUSD.BCST     1256(R13), Z4, Z19
+	VPDPBUSD.BCST     1260(R13), Z4, Z20
+	VMOVDQU32         3008(BX), Z4
+	VPDPBUSD.BCST     1504(R13), Z4, Z21
+	VPDPBUSD.BCST     1508(R13), Z4, Z23
+	VPDPBUSD.BCST     1512(R13), Z4, Z24
+	VSHUFI32X4        $0x88, Z14, Z11, Z16
+	VSHUFI32X4        $0xdd, Z14, Z11, Z11
+	VPDPBUSD.BCST     1516(R13), Z4, Z25
+	VMOVUPS           4352(BX), Z4
+	VCVTDQ2PS         Z17, Z17
+	VMULPS            Z4, Z17, Z17
+	VCVTDQ2PS         Z18, Z18
+	VMULPS            Z4, Z18, Z18
+	VCVTDQ2PS         Z19, Z19
+	VMULPS            Z4, Z19, Z19
+	VSHUFI32X4        $0x88, Z16, Z5, Z14
+	VPANDD            Z0, Z14, Z22
+	VMOVDQU32         Z22, 64(DX)
+	PREFETCHT1        320(AX)
+	PREFETCHT0        320(CX)
+	VCVTDQ2PS         Z20, Z20
+	VMULPS            Z4, Z20, Z20
+	VFMADD231PS.BCST  128(R14), Z17, Z7
+	VFMADD231PS.BCST  132(R14), Z18, Z8
+	VFMADD231PS.BCST  136(R14), Z19, Z9
+	VFMADD231PS.BCST  140(R14), Z20, Z10
+	VMOVUPS           4864(BX), Z4
+	VFNMADD231PS.BCST 128(R15), Z4, Z7
+	VPSRLD            $0x04, Z14, Z14
+	VPANDD            Z0, Z14, Z14
+	VMOVDQU32         Z14, 576(DX)
+	VFNMADD231PS.BCST 132(R15), Z4, Z8
+	VFNMADD231PS.BCST 136(R15), Z4, Z9
+	VFNMADD231PS.BCST 140(R15), Z4, Z10
+	VMOVUPS           4416(BX), Z4
 	VCVTDQ2PS         Z21, Z21
-	VMULPS            Z6, Z21, Z21
-	VCVTDQ2PS         Z22, Z22
-	VMULPS            Z6, Z22, Z22
+	VMULPS            Z4, Z21, Z21
 	VCVTDQ2PS         Z23, Z23
-	VPUNPCKLDQ        Z14, Z13, Z12
-	VPUNPCKHDQ        Z14, Z13, Z13
-	VMULPS            Z6, Z23, Z23
+	VMULPS            Z4, Z23, Z23
+	VSHUFI32X4        $0x88, Z11, Z13, Z14
+	VPANDD            Z0, Z14, Z17
+	VMOVDQU32         Z17, 320(DX)
+	PREFETCHT1        384(AX)
+	PREFETCHT0        384(CX)
 	VCVTDQ2PS         Z24, Z24
-	VMULPS            Z6, Z24, Z24
-	VFMADD231PS.BCST  16(R13), Z21, Z2
-	VFMADD231PS.BCST  20(R13), Z22, Z18
-	VFMADD231PS.BCST  24(R13), Z23, Z19
-	VFMADD231PS.BCST  28(R13), Z24, Z20
-	VMOVUPS           4608(CX), Z6
-	VFNMADD231PS.BCST 16(R14), Z6, Z2
-	VPUNPCKLDQ        Z16, Z15, Z14
-	VPUNPCKHDQ        Z16, Z15, Z15
-	VFNMADD231PS.BCST 20(R14), Z6, Z18
-	VFNMADD231PS.BCST 24(R14), Z6, Z19
-	VFNMADD231PS.BCST 28(R14), Z6, Z20
-	VPXORD            Z6, Z6, Z6
-	VPXORD            Z16, Z16, Z16
-	VPXORD            Z21, Z21, Z21
-	VPXORD            Z22, Z22, Z22
-	VMOVDQU32         512(CX), Z23
-	VPDPBUSD.BCST     272(R12), Z23, Z6
-	VPUNPCKLQDQ       Z26, Z17, Z24
-	VPUNPCKHQDQ       Z26, Z17, Z17
-	VPDPBUSD.BCST     276(R12), Z23, Z16
-	VPDPBUSD.BCST     280(R12), Z23, Z21
-	VPDPBUSD.BCST     284(R12), Z23, Z22
-	VMOVDQU32         576(CX), Z23
-	VPDPBUSD.BCST     304(R12), Z23, Z6
-	VPDPBUSD.BCST     308(R12), Z23, Z16
-	VPDPBUSD.BCST     312(R12), Z23, Z21
-	VPDPBUSD.BCST     316(R12), Z23, Z22
-	VMOVDQU32         640(CX), Z23
-	VPUNPCKLQDQ       Z3, Z1, Z26
-	VPUNPCKHQDQ       Z3, Z1, Z1
-	VPDPBUSD.BCST     336(R12), Z23, Z6
-	VPDPBUSD.BCST     340(R12), Z23, Z16
-	VPDPBUSD.BCST     344(R12), Z23, Z21
-	VPDPBUSD.BCST     348(R12), Z23, Z22
-	VMOVDQU32         704(CX), Z3
-	VPDPBUSD.BCST     368(R12), Z3, Z6
-	VPDPBUSD.BCST     372(R12), Z3, Z16
-	VPDPBUSD.BCST     376(R12), Z3, Z21
-	VPDPBUSD.BCST     380(R12), Z3, Z22
-	VPUNPCKLQDQ       Z25, Z4, Z3
-	VPUNPCKHQDQ       Z25, Z4, Z4
-	VMOVDQU32         768(CX), Z23
-	VPDPBUSD.BCST     400(R12), Z23, Z6
-	VPDPBUSD.BCST     404(R12), Z23, Z16
-	VPDPBUSD.BCST     408(R12), Z23, Z21
-	VPDPBUSD.BCST     412(R12), Z23, Z22
-	VMOVDQU32         832(CX), Z23
-	VPDPBUSD.BCST     432(R12), Z23, Z6
-	VPDPBUSD.BCST     436(R12), Z23, Z16
-	VPDPBUSD.BCST     440(R12), Z23, Z21
-	VPUNPCKLQDQ       Z7, Z5, Z25
-	VPUNPCKHQDQ       Z7, Z5, Z5
-	VPDPBUSD.BCST     444(R12), Z23, Z22
-	VMOVDQU32         896(CX), Z7
-	VPDPBUSD.BCST     464(R12), Z7, Z6
-	VPDPBUSD.BCST     468(R12), Z7, Z16
-	VPDPBUSD.BCST     472(R12), Z7, Z21
-	VPDPBUSD.BCST     476(R12), Z7, Z22
-	VMOVDQU32         960(CX), Z7
-	VPDPBUSD.BCST     496(R12), Z7, Z6
-	VPDPBUSD.BCST     500(R12), Z7, Z16
-	VPUNPCKLQDQ       Z10, Z8, Z23
-	VPUNPCKHQDQ       Z10, Z8, Z8
-	VPDPBUSD.BCST     504(R12), Z7, Z21
-	VPDPBUSD.BCST     508(R12), Z7, Z22
-	VMOVUPS           4160(CX), Z7
-	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z7, Z6, Z6
-	VCVTDQ2PS         Z16, Z16
-	VMULPS            Z7, Z16, Z16
-	VCVTDQ2PS         Z21, Z21
-	VMULPS            Z7, Z21, Z21
-	VPUNPCKLQDQ       Z11, Z9, Z10
-	VPUNPCKHQDQ       Z11, Z9, Z9
-	VCVTDQ2PS         Z22, Z22
-	VMULPS            Z7, Z22, Z22
-	VFMADD231PS.BCST  48(R13), Z6, Z2
-	VFMADD231PS.BCST  52(R13), Z16, Z18
-	VFMADD231PS.BCST  56(R13), Z21, Z19
-	VFMADD231PS.BCST  60(R13), Z22, Z20
-	VMOVUPS           4672(CX), Z6
-	VFNMADD231PS.BCST 48(R14), Z6, Z2
-	VFNMADD231PS.BCST 52(R14), Z6, Z18
-	VPUNPCKLQDQ       Z14, Z12, Z7
-	VPUNPCKHQDQ       Z14, Z12, Z11
-	VFNMADD231PS.BCST 56(R14), Z6, Z19
-	VFNMADD231PS.BCST 60(R14), Z6, Z20
-	VPXORD            Z6, Z6, Z6
-	VPXORD            Z12, Z12, Z12
-	VPXORD            Z14, Z14, Z14
-	VPXORD            Z16, Z16, Z16
-	VMOVDQU32         1024(CX), Z21
-	VPDPBUSD.BCST     528(R12), Z21, Z6
-	VPDPBUSD.BCST     532(R12), Z21, Z12
-	VPUNPCKLQDQ       Z15, Z13, Z22
-	VPUNPCKHQDQ       Z15, Z13, Z13
-	VPDPBUSD.BCST     536(R12), Z21, Z14
-	VPDPBUSD.BCST     540(R12), Z21, Z16
-	VMOVDQU32         1088(CX), Z15
-	VPDPBUSD.BCST     560(R12), Z15, Z6
-	VPDPBUSD.BCST     564(R12), Z15, Z12
-	VPDPBUSD.BCST     568(R12), Z15, Z14
-	VPDPBUSD.BCST     572(R12), Z15, Z16
-	VMOVDQU32         1152(CX), Z15
-	VPDPBUSD.BCST     592(R12), Z15, Z6
-	VSHUFI32X4        $0x88, Z3, Z24, Z21
-	VSHUFI32X4        $0xdd, Z3, Z24, Z3
-	VPDPBUSD.BCST     596(R12), Z15, Z12
-	VPDPBUSD.BCST     600(R12), Z15, Z14
-	VPDPBUSD.BCST     604(R12), Z15, Z16
-	VMOVDQU32         1216(CX), Z15
-	VPDPBUSD.BCST     624(R12), Z15, Z6
-	VPDPBUSD.BCST     628(R12), Z15, Z12
-	VPDPBUSD.BCST     632(R12), Z15, Z14
-	VPDPBUSD.BCST     636(R12), Z15, Z16
-	VMOVDQU32         1280(CX), Z15
-	VSHUFI32X4        $0x88, Z7, Z23, Z24
-	VSHUFI32X4        $0xdd, Z7, Z23, Z7
-	VPDPBUSD.BCST     656(R12), Z15, Z6
-	VPDPBUSD.BCST     660(R12), Z15, Z12
-	VPDPBUSD.BCST     664(R12), Z15, Z14
-	VPDPBUSD.BCST     668(R12), Z15, Z16
-	VMOVDQU32         1344(CX), Z15
-	VPDPBUSD.BCST     688(R12), Z15, Z6
-	VPDPBUSD.BCST     692(R12), Z15, Z12
-	VPDPBUSD.BCST     696(R12), Z15, Z14
-	VPDPBUSD.BCST     700(R12), Z15, Z16
-	VSHUFI32X4        $0x88, Z24, Z21, Z15
-	VPANDD            Z0, Z15, Z23
-	VMOVDQU32         Z23, 2048(AX)
-	PREFETCHT0        1152(R10)
-	VMOVDQU32         1408(CX), Z23
-	VPDPBUSD.BCST     720(R12), Z23, Z6
-	VPDPBUSD.BCST     724(R12), Z23, Z12
-	VPDPBUSD.BCST     728(R12), Z23, Z14
-	VPDPBUSD.BCST     732(R12), Z23, Z16
-	VMOVDQU32         1472(CX), Z23
-	VPDPBUSD.BCST     752(R12), Z23, Z6
-	VPDPBUSD.BCST     756(R12), Z23, Z12
-	VPDPBUSD.BCST     760(R12), Z23, Z14
-	VPSRLD            $0x04, Z15, Z15
-	VPANDD            Z0, Z15, Z15
-	VMOVDQU32         Z15, 2560(AX)
-	PREFETCHT0        1216(R10)
-	VPDPBUSD.BCST     764(R12), Z23, Z16
-	VMOVUPS           4224(CX), Z15
-	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z15, Z6, Z6
-	VCVTDQ2PS         Z12, Z12
-	VMULPS            Z15, Z12, Z12
-	VCVTDQ2PS         Z14, Z14
-	VMULPS            Z15, Z14, Z14
-	VCVTDQ2PS         Z16, Z16
-	VSHUFI32X4        $0x88, Z7, Z3, Z23
-	VPANDD            Z0, Z23, Z27
-	VMOVDQU32         Z27, 2304(AX)
-	VMULPS            Z15, Z16, Z16
-	VFMADD231PS.BCST  80(R13), Z6, Z2
-	VFMADD231PS.BCST  84(R13), Z12, Z18
-	VFMADD231PS.BCST  88(R13), Z14, Z19
-	VFMADD231PS.BCST  92(R13), Z16, Z20
-	VMOVUPS           4736(CX), Z6
-	VFNMADD231PS.BCST 80(R14), Z6, Z2
-	VFNMADD231PS.BCST 84(R14), Z6, Z18
-	VFNMADD231PS.BCST 88(R14), Z6, Z19
-	VPSRLD            $0x04, Z23, Z12
-	VPANDD            Z0, Z12, Z12
-	VMOVDQU32         Z12, 2816(AX)
-	PREFETCHT0        1280(R10)
-	VFNMADD231PS.BCST 92(R14), Z6, Z20
-	VPXORD            Z6, Z6, Z6
-	VPXORD            Z12, Z12, Z12
-	VPXORD            Z14, Z14, Z14
-	VPXORD            Z15, Z15, Z15
-	VMOVDQU32         1536(CX), Z16
-	VPDPBUSD.BCST     784(R12), Z16, Z6
-	VPDPBUSD.BCST     788(R12), Z16, Z12
-	VPDPBUSD.BCST     792(R12), Z16, Z14
-	VSHUFI32X4        $0xdd, Z24, Z21, Z21
-	VPANDD            Z0, Z21, Z23
-	VMOVDQU32         Z23, 3072(AX)
-	VPDPBUSD.BCST     796(R12), Z16, Z15
-	VMOVDQU32         1600(CX), Z16
-	VPDPBUSD.BCST     816(R12), Z16, Z6
-	VPDPBUSD.BCST     820(R12), Z16, Z12
-	VPDPBUSD.BCST     824(R12), Z16, Z14
-	VPDPBUSD.BCST     828(R12), Z16, Z15
-	VMOVDQU32         1664(CX), Z16
-	VPDPBUSD.BCST     848(R12), Z16, Z6
-	VPDPBUSD.BCST     852(R12), Z16, Z12
-	VPSRLD            $0x04, Z21, Z21
-	VPANDD            Z0, Z21, Z21
-	VMOVDQU32         Z21, 3584(AX)
-	PREFETCHT0        1344(R10)
-	VPDPBUSD.BCST     856(R12), Z16, Z14
-	VPDPBUSD.BCST     860(R12), Z16, Z15
-	VMOVDQU32         1728(CX), Z16
-	VPDPBUSD.BCST     880(R12), Z16, Z6
-	VPDPBUSD.BCST     884(R12), Z16, Z12
-	VPDPBUSD.BCST     888(R12), Z16, Z14
-	VPDPBUSD.BCST     892(R12), Z16, Z15
-	VMOVDQU32         1792(CX), Z16
-	VPDPBUSD.BCST     912(R12), Z16, Z6
-	VSHUFI32X4        $0xdd, Z7, Z3, Z3
-	VPANDD            Z0, Z3, Z7
-	VMOVDQU32         Z7, 3328(AX)
-	VPDPBUSD.BCST     916(R12), Z16, Z12
-	VPDPBUSD.BCST     920(R12), Z16, Z14
-	VPDPBUSD.BCST     924(R12), Z16, Z15
-	VMOVDQU32         1856(CX), Z7
-	VPDPBUSD.BCST     944(R12), Z7, Z6
-	VPDPBUSD.BCST     948(R12), Z7, Z12
-	VPDPBUSD.BCST     952(R12), Z7, Z14
-	VPDPBUSD.BCST     956(R12), Z7, Z15
-	VMOVDQU32         1920(CX), Z7
-	VPSRLD            $0x04, Z3, Z3
-	VPANDD            Z0, Z3, Z3
-	VMOVDQU32         Z3, 3840(AX)
-	PREFETCHT0        1408(R10)
-	VPDPBUSD.BCST     976(R12), Z7, Z6
-	VPDPBUSD.BCST     980(R12), Z7, Z12
-	VPDPBUSD.BCST     984(R12), Z7, Z14
-	VPDPBUSD.BCST     988(R12), Z7, Z15
-	VMOVDQU32         1984(CX), Z3
-	VPDPBUSD.BCST     1008(R12), Z3, Z6
-	VPDPBUSD.BCST     1012(R12), Z3, Z12
-	VPDPBUSD.BCST     1016(R12), Z3, Z14
-	VPDPBUSD.BCST     1020(R12), Z3, Z15
-	VSHUFI32X4        $0x88, Z4, Z17, Z3
-	VSHUFI32X4        $0xdd, Z4, Z17, Z4
-	VMOVUPS           4288(CX), Z7
-	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z7, Z6, Z6
-	VCVTDQ2PS         Z12, Z12
-	VMULPS            Z7, Z12, Z12
-	VCVTDQ2PS         Z14, Z14
-	VMULPS            Z7, Z14, Z14
-	VCVTDQ2PS         Z15, Z15
-	VMULPS            Z7, Z15, Z15
-	VSHUFI32X4        $0x88, Z11, Z8, Z7
-	VSHUFI32X4        $0xdd, Z11, Z8, Z8
-	VFMADD231PS.BCST  112(R13), Z6, Z2
-	VFMADD231PS.BCST  116(R13), Z12, Z18
-	VFMADD231PS.BCST  120(R13), Z14, Z19
-	VFMADD231PS.BCST  124(R13), Z15, Z20
-	VMOVUPS           4800(CX), Z6
-	VFNMADD231PS.BCST 112(R14), Z6, Z2
-	VFNMADD231PS.BCST 116(R14), Z6, Z18
-	VFNMADD231PS.BCST 120(R14), Z6, Z19
-	VFNMADD231PS.BCST 124(R14), Z6, Z20
-	VSHUFI32X4        $0x88, Z7, Z3, Z6
-	VPANDD            Z0, Z6, Z11
-	VMOVDQU32         Z11, 2112(AX)
-	PREFETCHT0        1472(R10)
-	VPXORD            Z11, Z11, Z11
-	VPXORD            Z12, Z12, Z12
-	VPXORD            Z14, Z14, Z14
-	VPXORD            Z15, Z15, Z15
-	VMOVDQU32         2048(CX), Z16
-	VPDPBUSD.BCST     1040(R12), Z16, Z11
-	VPDPBUSD.BCST     1044(R12), Z16, Z12
-	VPDPBUSD.BCST     1048(R12), Z16, Z14
-	VPDPBUSD.BCST     1052(R12), Z16, Z15
-	VPSRLD            $0x04, Z6, Z6
-	VPANDD            Z0, Z6, Z6
-	VMOVDQU32         Z6, 2624(AX)
-	VMOVDQU32         2112(CX), Z6
-	VPDPBUSD.BCST     1072(R12), Z6, Z11
-	VPDPBUSD.BCST     1076(R12), Z6, Z12
-	VPDPBUSD.BCST     1080(R12), Z6, Z14
-	VPDPBUSD.BCST     1084(R12), Z6, Z15
-	VMOVDQU32         2176(CX), Z6
-	VPDPBUSD.BCST     1104(R12), Z6, Z11
-	VPDPBUSD.BCST     1108(R12), Z6, Z12
-	VPDPBUSD.BCST     1112(R12), Z6, Z14
-	VSHUFI32X4        $0x88, Z8, Z4, Z16
-	VPANDD            Z0, Z16, Z17
-	VMOVDQU32         Z17, 2368(AX)
-	PREFETCHT0        1536(R10)
-	VPDPBUSD.BCST     1116(R12), Z6, Z15
-	VMOVDQU32         2240(CX), Z6
-	VPDPBUSD.BCST     1136(R12), Z6, Z11
-	VPDPBUSD.BCST     1140(R12), Z6, Z12
-	VPDPBUSD.BCST     1144(R12), Z6, Z14
-	VPDPBUSD.BCST     1148(R12), Z6, Z15
-	VMOVDQU32         2304(CX), Z6
-	VPDPBUSD.BCST     1168(R12), Z6, Z11
-	VPDPBUSD.BCST     1172(R12), Z6, Z12
-	VPSRLD            $0x04, Z16, Z16
-	VPANDD            Z0, Z16, Z16
-	VMOVDQU32         Z16, 2880(AX)
-	VPDPBUSD.BCST     1176(R12), Z6, Z14
-	VPDPBUSD.BCST     1180(R12), Z6, Z15
-	VMOVDQU32         2368(CX), Z6
-	VPDPBUSD.BCST     1200(R12), Z6, Z11
-	VPDPBUSD.BCST     1204(R12), Z6, Z12
-	VPDPBUSD.BCST     1208(R12), Z6, Z14
-	VPDPBUSD.BCST     1212(R12), Z6, Z15
-	VMOVDQU32         2432(CX), Z6
-	VPDPBUSD.BCST     1232(R12), Z6, Z11
-	VSHUFI32X4        $0xdd, Z7, Z3, Z3
-	VPANDD            Z0, Z3, Z7
-	VMOVDQU32         Z7, 3136(AX)
-	PREFETCHT0        1600(R10)
-	VPDPBUSD.BCST     1236(R12), Z6, Z12
-	VPDPBUSD.BCST     1240(R12), Z6, Z14
-	VPDPBUSD.BCST     1244(R12), Z6, Z15
-	VMOVDQU32         2496(CX), Z6
-	VPDPBUSD.BCST     1264(R12), Z6, Z11
-	VPDPBUSD.BCST     1268(R12), Z6, Z12
-	VPDPBUSD.BCST     1272(R12), Z6, Z14
-	VPDPBUSD.BCST     1276(R12), Z6, Z15
-	VMOVUPS           4352(CX), Z6
-	VPSRLD            $0x04, Z3, Z3
-	VPANDD            Z0, Z3, Z3
-	VMOVDQU32         Z3, 3648(AX)
-	VCVTDQ2PS         Z11, Z11
-	VMULPS            Z6, Z11, Z11
-	VCVTDQ2PS         Z12, Z12
-	VMULPS            Z6, Z12, Z12
-	VCVTDQ2PS         Z14, Z14
-	VMULPS            Z6, Z14, Z14
-	VCVTDQ2PS         Z15, Z15
-	VMULPS            Z6, Z15, Z15
-	VFMADD231PS.BCST  144(R13), Z11, Z2
-	VSHUFI32X4        $0xdd, Z8, Z4, Z3
-	VPANDD            Z0, Z3, Z4
-	VMOVDQU32         Z4, 3392(AX)
-	PREFETCHT0        1664(R10)
-	VFMADD231PS.BCST  148(R13), Z12, Z18
-	VFMADD231PS.BCST  152(R13), Z14, Z19
-	VFMADD231PS.BCST  156(R13), Z15, Z20
-	VMOVUPS           4864(CX), Z4
-	VFNMADD231PS.BCST 144(R14), Z4, Z2
-	VFNMADD231PS.BCST 148(R14), Z4, Z18
-	VFNMADD231PS.BCST 152(R14), Z4, Z19
-	VFNMADD231PS.BCST 156(R14), Z4, Z20
+	VMULPS            Z4, Z24, Z24
+	VCVTDQ2PS         Z25, Z25
+	VMULPS            Z4, Z25, Z25
+	VFMADD231PS.BCST  160(R14), Z21, Z7
+	VFMADD231PS.BCST  164(R14), Z23, Z8
+	VFMADD231PS.BCST  168(R14), Z24, Z9
+	VFMADD231PS.BCST  172(R14), Z25, Z10
+	VPSRLD            $0x04, Z14, Z4
+	VPANDD            Z0, Z4, Z4
+	VMOVDQU32         Z4, 832(DX)
+	VMOVUPS           4928(BX), Z4
+	VFNMADD231PS.BCST 160(R15), Z4, Z7
+	VFNMADD231PS.BCST 164(R15), Z4, Z8
+	VFNMADD231PS.BCST 168(R15), Z4, Z9
+	VFNMADD231PS.BCST 172(R15), Z4, Z10
 	VPXORD            Z4, Z4, Z4
-	VPSRLD            $0x04, Z3, Z3
-	VPANDD            Z0, Z3, Z3
-	VMOVDQU32         Z3, 3904(AX)
-	VPXORD            Z3, Z3, Z3
-	VPXORD            Z6, Z6, Z6
-	VPXORD            Z7, Z7, Z7
-	VMOVDQU32         2560(CX), Z8
-	VPDPBUSD.BCST     1296(R12), Z8, Z4
-	VPDPBUSD.BCST     1300(R12), Z8, Z3
-	VPDPBUSD.BCST     1304(R12), Z8, Z6
-	VPDPBUSD.BCST     1308(R12), Z8, Z7
-	VMOVDQU32         2624(CX), Z8
-	VSHUFI32X4        $0x88, Z25, Z26, Z11
-	VSHUFI32X4        $0xdd, Z25, Z26, Z12
-	VPDPBUSD.BCST     1328(R12), Z8, Z4
-	VPDPBUSD.BCST     1332(R12), Z8, Z3
-	VPDPBUSD.BCST     1336(R12), Z8, Z6
-	VPDPBUSD.BCST     1340(R12), Z8, Z7
-	VMOVDQU32         2688(CX), Z8
-	VPDPBUSD.BCST     1360(R12), Z8, Z4
-	VPDPBUSD.BCST     1364(R12), Z8, Z3
-	VPDPBUSD.BCST     1368(R12), Z8, Z6
-	VPDPBUSD.BCST     1372(R12), Z8, Z7
-	VSHUFI32X4        $0x88, Z22, Z10, Z8
-	VSHUFI32X4        $0xdd, Z22, Z10, Z10
-	VMOVDQU32         2752(CX), Z14
-	VPDPBUSD.BCST     1392(R12), Z14, Z4
-	VPDPBUSD.BCST     1396(R12), Z14, Z3
-	VPDPBUSD.BCST     1400(R12), Z14, Z6
-	VPDPBUSD.BCST     1404(R12), Z14, Z7
-	VMOVDQU32         2816(CX), Z14
-	VPDPBUSD.BCST     1424(R12), Z14, Z4
-	VPDPBUSD.BCST     1428(R12), Z14, Z3
-	VPDPBUSD.BCST     1432(R12), Z14, Z6
-	VSHUFI32X4        $0x88, Z8, Z11, Z15
-	VPANDD            Z0, Z15, Z16
-	VMOVDQU32         Z16, 2176(AX)
-	PREFETCHT0        1728(R10)
-	VPDPBUSD.BCST     1436(R12), Z14, Z7
-	VMOVDQU32         2880(CX), Z14
-	VPDPBUSD.BCST     1456(R12), Z14, Z4
-	VPDPBUSD.BCST     1460(R12), Z14, Z3
-	VPDPBUSD.BCST     1464(R12), Z14, Z6
-	VPDPBUSD.BCST     1468(R12), Z14, Z7
-	VMOVDQU32         2944(CX), Z14
-	VPDPBUSD.BCST     1488(R12), Z14, Z4
-	VPDPBUSD.BCST     1492(R12), Z14, Z3
-	VPSRLD            $0x04, Z15, Z15
-	VPANDD            Z0, Z15, Z15
-	VMOVDQU32         Z15, 2688(AX)
-	PREFETCHT0        1792(R10)
-	VPDPBUSD.BCST     1496(R12), Z14, Z6
-	VPDPBUSD.BCST     1500(R12), Z14, Z7
-	VMOVDQU32         3008(CX), Z14
-	VPDPBUSD.BCST     1520(R12), Z14, Z4
-	VPDPBUSD.BCST     1524(R12), Z14, Z3
-	VPDPBUSD.BCST     1528(R12), Z14, Z6
-	VPDPBUSD.BCST     1532(R12), Z14, Z7
-	VMOVUPS           4416(CX), Z14
-	VCVTDQ2PS         Z4, Z4
-	VSHUFI32X4        $0x88, Z10, Z12, Z15
-	VPANDD            Z0, Z15, Z16
-	VMOVDQU32         Z16, 2432(AX)
-	VMULPS            Z14, Z4, Z4
-	VCVTDQ2PS         Z3, Z3
-	VMULPS            Z14, Z3, Z3
-	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z14, Z6, Z6
-	VCVTDQ2PS         Z7, Z7
-	VMULPS            Z14, Z7, Z7
-	VFMADD231PS.BCST  176(R13), Z4, Z2
-	VFMADD231PS.BCST  180(R13), Z3, Z18
-	VPSRLD            $0x04, Z15, Z3
-	VPANDD            Z0, Z3, Z3
-	VMOVDQU32         Z3, 2944(AX)
-	PREFETCHT0        1856(R10)
-	VFMADD231PS.BCST  184(R13), Z6, Z19
-	VFMADD231PS.BCST  188(R13), Z7, Z20
-	VMOVUPS           4928(CX), Z3
-	VFNMADD231PS.BCST 176(R14), Z3, Z2
-	VFNMADD231PS.BCST 180(R14), Z3, Z18
-	VFNMADD231PS.BCST 184(R14), Z3, Z19
-	VFNMADD231PS.BCST 188(R14), Z3, Z20
-	VPXORD            Z3, Z3, Z3
-	VPXORD            Z4, Z4, Z4
-	VSHUFI32X4        $0xdd, Z8, Z11, Z8
-	VPANDD            Z0, Z8, Z6
-	VMOVDQU32         Z6, 3200(AX)
-	VPXORD            Z6, Z6, Z6
-	VPXORD            Z7, Z7, Z7
-	VMOVDQU32         3072(CX), Z11
-	VPDPBUSD.BCST     1552(R12), Z11, Z3
-	VPDPBUSD.BCST     1556(R12), Z11, Z4
-	VPDPBUSD.BCST     1560(R12), Z11, Z6
-	VPDPBUSD.BCST     1564(R12), Z11, Z7
-	VMOVDQU32         3136(CX), Z11
-	VPDPBUSD.BCST     1584(R12), Z11, Z3
-	VPSRLD            $0x04, Z8, Z8
-	VPANDD            Z0, Z8, Z8
-	VMOVDQU32         Z8, 3712(AX)
-	PREFETCHT0        1920(R10)
-	VPDPBUSD.BCST     1588(R12), Z11, Z4
-	VPDPBUSD.BCST     1592(R12), Z11, Z6
-	VPDPBUSD.BCST     1596(R12), Z11, Z7
-	VMOVDQU32         3200(CX), Z8
-	VPDPBUSD.BCST     1616(R12), Z8, Z3
-	VPDPBUSD.BCST     1620(R12), Z8, Z4
-	VPDPBUSD.BCST     1624(R12), Z8, Z6
-	VPDPBUSD.BCST     1628(R12), Z8, Z7
-	VMOVDQU32         3264(CX), Z8
-	VSHUFI32X4        $0xdd, Z10, Z12, Z10
-	VPANDD            Z0, Z10, Z11
-	VMOVDQU32         Z11, 3456(AX)
-	VPDPBUSD.BCST     1648(R12), Z8, Z3
-	VPDPBUSD.BCST     1652(R12), Z8, Z4
-	VPDPBUSD.BCST     1656(R12), Z8, Z6
-	VPDPBUSD.BCST     1660(R12), Z8, Z7
-	VMOVDQU32         3328(CX), Z8
-	VPDPBUSD.BCST     1680(R12), Z8, Z3
-	VPDPBUSD.BCST     1684(R12), Z8, Z4
-	VPDPBUSD.BCST     1688(R12), Z8, Z6
-	VPDPBUSD.BCST     1692(R12), Z8, Z7
-	VPSRLD            $0x04, Z10, Z8
-	VPANDD            Z0, Z8, Z8
-	VMOVDQU32         Z8, 3968(AX)
-	PREFETCHT0        1984(R10)
-	VMOVDQU32         3392(CX), Z8
-	VPDPBUSD.BCST     1712(R12), Z8, Z3
-	VPDPBUSD.BCST     1716(R12), Z8, Z4
-	VPDPBUSD.BCST     1720(R12), Z8, Z6
-	VPDPBUSD.BCST     1724(R12), Z8, Z7
-	VMOVDQU32         3456(CX), Z8
-	VPDPBUSD.BCST     1744(R12), Z8, Z3
-	VPDPBUSD.BCST     1748(R12), Z8, Z4
-	VPDPBUSD.BCST     1752(R12), Z8, Z6
-	VSHUFI32X4        $0x88, Z5, Z1, Z10
-	VSHUFI32X4        $0xdd, Z5, Z1, Z1
-	VPDPBUSD.BCST     1756(R12), Z8, Z7
-	VMOVDQU32         3520(CX), Z5
-	VPDPBUSD.BCST     1776(R12), Z5, Z3
-	VPDPBUSD.BCST     1780(R12), Z5, Z4
-	VPDPBUSD.BCST     1784(R12), Z5, Z6
-	VPDPBUSD.BCST     1788(R12), Z5, Z7
-	VMOVUPS           4480(CX), Z5
-	VCVTDQ2PS         Z3, Z3
-	VMULPS            Z5, Z3, Z3
-	VSHUFI32X4        $0x88, Z13, Z9, Z8
-	VSHUFI32X4        $0xdd, Z13, Z9, Z9
-	VCVTDQ2PS         Z4, Z4
-	VMULPS            Z5, Z4, Z4
-	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z5, Z6, Z6
-	VCVTDQ2PS         Z7, Z7
-	VMULPS            Z5, Z7, Z7
-	VFMADD231PS.BCST  208(R13), Z3, Z2
-	VFMADD231PS.BCST  212(R13), Z4, Z18
-	VFMADD231PS.BCST  216(R13), Z6, Z19
-	VSHUFI32X4        $0x88, Z8, Z10, Z3
-	VPANDD            Z0, Z3, Z4
-	VMOVDQU32         Z4, 2240(AX)
-	PREFETCHT0        2048(R10)
-	VFMADD231PS.BCST  220(R13), Z7, Z20
-	VMOVUPS           4992(CX), Z4
-	VFNMADD231PS.BCST 208(R14), Z4, Z2
-	VFNMADD231PS.BCST 212(R14), Z4, Z18
-	VFNMADD231PS.BCST 216(R14), Z4, Z19
-	VFNMADD231PS.BCST 220(R14), Z4, Z20
-	VPXORD            Z4, Z4, Z4
+	VPXORD            Z14, Z14, Z14
+	VSHUFI32X4        $0xdd, Z16, Z5, Z17
+	VPANDD            Z0, Z17, Z5
+	VMOVDQU32         Z5, 1088(DX)
+	PREFETCHT1        448(AX)
+	PREFETCHT0        448(CX)
 	VPXORD            Z5, Z5, Z5
-	VPXORD            Z6, Z6, Z6
-	VPSRLD            $0x04, Z3, Z3
-	VPANDD            Z0, Z3, Z3
-	VMOVDQU32         Z3, 2752(AX)
-	VPXORD            Z3, Z3, Z3
-	VMOVDQU32         3584(CX), Z7
-	VPDPBUSD.BCST     1808(R12), Z7, Z4
-	VPDPBUSD.BCST     1812(R12), Z7, Z5
-	VPDPBUSD.BCST     1816(R12), Z7, Z6
-	VPDPBUSD.BCST     1820(R12), Z7, Z3
-	VMOVDQU32         3648(CX), Z7
-	VPDPBUSD.BCST     1840(R12), Z7, Z4
-	VPDPBUSD.BCST     1844(R12), Z7, Z5
-	VSHUFI32X4        $0x88, Z9, Z1, Z11
-	VPANDD            Z0, Z11, Z12
-	VMOVDQU32         Z12, 2496(AX)
-	PREFETCHT0        2112(R10)
-	VPDPBUSD.BCST     1848(R12), Z7, Z6
-	VPDPBUSD.BCST     1852(R12), Z7, Z3
-	VMOVDQU32         3712(CX), Z7
-	VPDPBUSD.BCST     1872(R12), Z7, Z4
-	VPDPBUSD.BCST     1876(R12), Z7, Z5
-	VPDPBUSD.BCST     1880(R12), Z7, Z6
-	VPDPBUSD.BCST     1884(R12), Z7, Z3
-	VMOVDQU32         3776(CX), Z7
-	VPDPBUSD.BCST     1904(R12), Z7, Z4
+	VPXORD            Z16, Z16, Z16
+	VPXORD            Z18, Z18, Z18
+	VPXORD            Z19, Z19, Z19
+	VPXORD            Z20, Z20, Z20
+	VPXORD            Z21, Z21, Z21
+	VMOVDQU32         3072(BX), Z22
+	VPDPBUSD.BCST     1536(R13), Z22, Z4
+	VPSRLD            $0x04, Z17, Z17
+	VPANDD            Z0, Z17, Z17
+	VMOVDQU32         Z17, 1600(DX)
+	VPDPBUSD.BCST     1540(R13), Z22, Z14
+	VPDPBUSD.BCST     1544(R13), Z22, Z5
+	VPDPBUSD.BCST     1548(R13), Z22, Z16
+	VMOVDQU32         3584(BX), Z17
+	VPDPBUSD.BCST     1792(R13), Z17, Z18
+	VPDPBUSD.BCST     1796(R13), Z17, Z19
+	VPDPBUSD.BCST     1800(R13), Z17, Z20
+	VPDPBUSD.BCST     1804(R13), Z17, Z21
+	VSHUFI32X4        $0xdd, Z11, Z13, Z11
+	VPANDD            Z0, Z11, Z13
+	VMOVDQU32         Z13, 1344(DX)
+	PREFETCHT1        512(AX)
+	PREFETCHT0        512(CX)
+	VMOVDQU32         3136(BX), Z13
+	VPDPBUSD.BCST     1568(R13), Z13, Z4
+	VPDPBUSD.BCST     1572(R13), Z13, Z14
+	VPDPBUSD.BCST     1576(R13), Z13, Z5
+	VPDPBUSD.BCST     1580(R13), Z13, Z16
+	VMOVDQU32         3648(BX), Z13
+	VPDPBUSD.BCST     1824(R13), Z13, Z18
+	VPDPBUSD.BCST     1828(R13), Z13, Z19
 	VPSRLD            $0x04, Z11, Z11
 	VPANDD            Z0, Z11, Z11
-	VMOVDQU32         Z11, 3008(AX)
-	VPDPBUSD.BCST     1908(R12), Z7, Z5
-	VPDPBUSD.BCST     1912(R12), Z7, Z6
-	VPDPBUSD.BCST     1916(R12), Z7, Z3
-	VMOVDQU32         3840(CX), Z7
-	VPDPBUSD.BCST     1936(R12), Z7, Z4
-	VPDPBUSD.BCST     1940(R12), Z7, Z5
-	VPDPBUSD.BCST     1944(R12), Z7, Z6
-	VPDPBUSD.BCST     1948(R12), Z7, Z3
-	VMOVDQU32         3904(CX), Z7
-	VSHUFI32X4        $0xdd, Z8, Z10, Z8
-	VPANDD            Z0, Z8, Z10
-	VMOVDQU32         Z10, 3264(AX)
-	PREFETCHT0        2176(R10)
-	VPDPBUSD.BCST     1968(R12), Z7, Z4
-	VPDPBUSD.BCST     1972(R12), Z7, Z5
-	VPDPBUSD.BCST     1976(R12), Z7, Z6
-	VPDPBUSD.BCST     1980(R12), Z7, Z3
-	VMOVDQU32         3968(CX), Z7
-	VPDPBUSD.BCST     2000(R12), Z7, Z4
-	VPDPBUSD.BCST     2004(R12), Z7, Z5
-	VPDPBUSD.BCST     2008(R12), Z7, Z6
-	VPDPBUSD.BCST     2012(R12), Z7, Z3
-	VPSRLD            $0x04, Z8, Z7
-	VPANDD            Z0, Z7, Z7
-	VMOVDQU32         Z7, 3776(AX)
-	VMOVDQU32         4032(CX), Z7
-	VPDPBUSD.BCST     2032(R12), Z7, Z4
-	VPDPBUSD.BCST     2036(R12), Z7, Z5
-	VPDPBUSD.BCST     2040(R12), Z7, Z6
-	VPDPBUSD.BCST     2044(R12), Z7, Z3
-	VMOVUPS           4544(CX), Z7
+	VMOVDQU32         Z11, 1856(DX)
+	VPDPBUSD.BCST     1832(R13), Z13, Z20
+	VPDPBUSD.BCST     1836(R13), Z13, Z21
+	VMOVDQU32         3200(BX), Z11
+	VPDPBUSD.BCST     1600(R13), Z11, Z4
+	VPDPBUSD.BCST     1604(R13), Z11, Z14
+	VPDPBUSD.BCST     1608(R13), Z11, Z5
+	VPDPBUSD.BCST     1612(R13), Z11, Z16
+	VMOVDQU32         3712(BX), Z11
+	VSHUFI32X4        $0x88, Z30, Z27, Z13
+	VSHUFI32X4        $0xdd, Z30, Z27, Z17
+	VPDPBUSD.BCST     1856(R13), Z11, Z18
+	VPDPBUSD.BCST     1860(R13), Z11, Z19
+	VPDPBUSD.BCST     1864(R13), Z11, Z20
+	VPDPBUSD.BCST     1868(R13), Z11, Z21
+	VMOVDQU32         3264(BX), Z11
+	VPDPBUSD.BCST     1632(R13), Z11, Z4
+	VPDPBUSD.BCST     1636(R13), Z11, Z14
+	VPDPBUSD.BCST     1640(R13), Z11, Z5
+	VSHUFI32X4        $0x88, Z12, Z1, Z22
+	VSHUFI32X4        $0xdd, Z12, Z1, Z1
+	VPDPBUSD.BCST     1644(R13), Z11, Z16
+	VMOVDQU32         3776(BX), Z11
+	VPDPBUSD.BCST     1888(R13), Z11, Z18
+	VPDPBUSD.BCST     1892(R13), Z11, Z19
+	VPDPBUSD.BCST     1896(R13), Z11, Z20
+	VPDPBUSD.BCST     1900(R13), Z11, Z21
+	VMOVDQU32         3328(BX), Z11
+	VPDPBUSD.BCST     1664(R13), Z11, Z4
+	VSHUFI32X4        $0x88, Z22, Z13, Z12
+	VPANDD            Z0, Z12, Z23
+	VMOVDQU32         Z23, 128(DX)
+	PREFETCHT1        576(AX)
+	PREFETCHT0        576(CX)
+	VPDPBUSD.BCST     1668(R13), Z11, Z14
+	VPDPBUSD.BCST     1672(R13), Z11, Z5
+	VPDPBUSD.BCST     1676(R13), Z11, Z16
+	VMOVDQU32         3840(BX), Z11
+	VPDPBUSD.BCST     1920(R13), Z11, Z18
+	VPDPBUSD.BCST     1924(R13), Z11, Z19
+	VPDPBUSD.BCST     1928(R13), Z11, Z20
+	VPDPBUSD.BCST     1932(R13), Z11, Z21
+	VPSRLD            $0x04, Z12, Z11
+	VPANDD            Z0, Z11, Z11
+	VMOVDQU32         Z11, 640(DX)
+	PREFETCHT1        640(AX)
+	PREFETCHT0        640(CX)
+	VMOVDQU32         3392(BX), Z11
+	VPDPBUSD.BCST     1696(R13), Z11, Z4
+	VPDPBUSD.BCST     1700(R13), Z11, Z14
+	VPDPBUSD.BCST     1704(R13), Z11, Z5
+	VPDPBUSD.BCST     1708(R13), Z11, Z16
+	VMOVDQU32         3904(BX), Z11
+	VPDPBUSD.BCST     1952(R13), Z11, Z18
+	VSHUFI32X4        $0x88, Z1, Z17, Z12
+	VPANDD            Z0, Z12, Z23
+	VMOVDQU32         Z23, 384(DX)
+	VPDPBUSD.BCST     1956(R13), Z11, Z19
+	VPDPBUSD.BCST     1960(R13), Z11, Z20
+	VPDPBUSD.BCST     1964(R13), Z11, Z21
+	VMOVDQU32         3456(BX), Z11
+	VPDPBUSD.BCST     1728(R13), Z11, Z4
+	VPDPBUSD.BCST     1732(R13), Z11, Z14
+	VPDPBUSD.BCST     1736(R13), Z11, Z5
+	VPDPBUSD.BCST     1740(R13), Z11, Z16
+	VPSRLD            $0x04, Z12, Z11
+	VPANDD            Z0, Z11, Z11
+	VMOVDQU32         Z11, 896(DX)
+	PREFETCHT1        704(AX)
+	PREFETCHT0        704(CX)
+	VMOVDQU32         3968(BX), Z11
+	VPDPBUSD.BCST     1984(R13), Z11, Z18
+	VPDPBUSD.BCST     1988(R13), Z11, Z19
+	VPDPBUSD.BCST     1992(R13), Z11, Z20
+	VPDPBUSD.BCST     1996(R13), Z11, Z21
+	VMOVDQU32         3520(BX), Z11
+	VPDPBUSD.BCST     1760(R13), Z11, Z4
+	VPDPBUSD.BCST     1764(R13), Z11, Z14
+	VSHUFI32X4        $0xdd, Z22, Z13, Z12
+	VPANDD            Z0, Z12, Z13
+	VMOVDQU32         Z13, 1152(DX)
+	VPDPBUSD.BCST     1768(R13), Z11, Z5
+	VPDPBUSD.BCST     1772(R13), Z11, Z16
+	VMOVDQU32         4032(BX), Z11
+	VPDPBUSD.BCST     2016(R13), Z11, Z18
+	VPDPBUSD.BCST     2020(R13), Z11, Z19
+	VPDPBUSD.BCST     2024(R13), Z11, Z20
+	VPDPBUSD.BCST     2028(R13), Z11, Z21
+	VMOVUPS           4480(BX), Z11
+	VPSRLD            $0x04, Z12, Z12
+	VPANDD            Z0, Z12, Z12
+	VMOVDQU32         Z12, 1664(DX)
+	PREFETCHT1        768(AX)
+	PREFETCHT0        768(CX)
 	VCVTDQ2PS         Z4, Z4
-	VMULPS            Z7, Z4, Z4
+	VMULPS            Z11, Z4, Z4
+	VCVTDQ2PS         Z14, Z14
+	VMULPS            Z11, Z14, Z14
 	VCVTDQ2PS         Z5, Z5
-	VSHUFI32X4        $0xdd, Z9, Z1, Z1
-	VPANDD            Z0, Z1, Z8
-	VMOVDQU32         Z8, 3520(AX)
-	PREFETCHT0        2240(R10)
-	VMULPS            Z7, Z5, Z5
-	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z7, Z6, Z6
-	VCVTDQ2PS         Z3, Z3
-	VMULPS            Z7, Z3, Z3
-	VFMADD231PS.BCST  240(R13), Z4, Z2
-	VFMADD231PS.BCST  244(R13), Z5, Z18
-	VFMADD231PS.BCST  248(R13), Z6, Z19
-	VFMADD231PS.BCST  252(R13), Z3, Z20
+	VMULPS            Z11, Z5, Z5
+	VCVTDQ2PS         Z16, Z16
+	VMULPS            Z11, Z16, Z16
+	VSHUFI32X4        $0xdd, Z1, Z17, Z1
+	VPANDD            Z0, Z1, Z11
+	VMOVDQU32         Z11, 1408(DX)
+	VFMADD231PS.BCST  192(R14), Z4, Z7
+	VFMADD231PS.BCST  196(R14), Z14, Z8
+	VFMADD231PS.BCST  200(R14), Z5, Z9
+	VFMADD231PS.BCST  204(R14), Z16, Z10
+	VMOVUPS           4992(BX), Z4
+	VFNMADD231PS.BCST 192(R15), Z4, Z7
+	VFNMADD231PS.BCST 196(R15), Z4, Z8
+	VFNMADD231PS.BCST 200(R15), Z4, Z9
 	VPSRLD            $0x04, Z1, Z1
 	VPANDD            Z0, Z1, Z1
-	VMOVDQU32         Z1, 4032(AX)
-	VMOVUPS           5056(CX), Z1
-	VFNMADD231PS.BCST 240(R14), Z1, Z2
-	VFNMADD231PS.BCST 244(R14), Z1, Z18
-	VFNMADD231PS.BCST 248(R14), Z1, Z19
-	VFNMADD231PS.BCST 252(R14), Z1, Z20
-	VMOVUPS           Z2, 256(R11)
-	VMOVUPS           Z18, 320(R11)
-	VMOVUPS           Z19, 384(R11)
-	VMOVUPS           Z20, 448(R11)
-	ADDQ              $0x00000800, R12
-	ADDQ              $0x00000100, R13
+	VMOVDQU32         Z1, 1920(DX)
+	PREFETCHT1        832(AX)
+	PREFETCHT0        832(CX)
+	VFNMADD231PS.BCST 204(R15), Z4, Z10
+	VMOVUPS           4544(BX), Z1
+	VCVTDQ2PS         Z18, Z18
+	VMULPS            Z1, Z18, Z18
+	VCVTDQ2PS         Z19, Z19
+	VMULPS            Z1, Z19, Z19
+	VCVTDQ2PS         Z20, Z20
+	VMULPS            Z1, Z20, Z20
+	VSHUFI32X4        $0x88, Z6, Z2, Z4
+	VSHUFI32X4        $0xdd, Z6, Z2, Z2
+	VCVTDQ2PS         Z21, Z21
+	VMULPS            Z1, Z21, Z21
+	VFMADD231PS.BCST  224(R14), Z18, Z7
+	VFMADD231PS.BCST  228(R14), Z19, Z8
+	VFMADD231PS.BCST  232(R14), Z20, Z9
+	VFMADD231PS.BCST  236(R14), Z21, Z10
+	VMOVUPS           5056(BX), Z1
+	VFNMADD231PS.BCST 224(R15), Z1, Z7
+	VSHUFI32X4        $0x88, Z15, Z3, Z5
+	VSHUFI32X4        $0xdd, Z15, Z3, Z3
+	VFNMADD231PS.BCST 228(R15), Z1, Z8
+	VFNMADD231PS.BCST 232(R15), Z1, Z9
+	VFNMADD231PS.BCST 236(R15), Z1, Z10
+	VMOVUPS           Z7, (R12)
+	VMOVUPS           Z8, 64(R12)
+	VMOVUPS           Z9, 128(R12)
+	VMOVUPS           Z10, 192(R12)
+	VSHUFI32X4        $0x88, Z5, Z4, Z1
+	VPANDD            Z0, Z1, Z6
+	VMOVDQU32         Z6, 192(DX)
+	PREFETCHT1        896(AX)
+	PREFETCHT0        896(CX)
+	VMOVUPS           256(R12), Z6
+	VMOVUPS           320(R12), Z7
+	VMOVUPS           384(R12), Z8
+	VMOVUPS           448(R12), Z9
+	VPXORD            Z10, Z10, Z10
+	VPXORD            Z11, Z11, Z11
+	VPXORD            Z12, Z12, Z12
+	VPXORD            Z13, Z13, Z13
+	VPSRLD            $0x04, Z1, Z1
+	VPANDD            Z0, Z1, Z1
+	VMOVDQU32         Z1, 704(DX)
+	VPXORD            Z1, Z1, Z1
+	VPXORD            Z14, Z14, Z14
+	VPXORD            Z15, Z15, Z15
+	VPXORD            Z16, Z16, Z16
+	VMOVDQU32         (BX), Z17
+	VPDPBUSD.BCST     16(R13), Z17, Z10
+	VPDPBUSD.BCST     20(R13), Z17, Z11
+	VPDPBUSD.BCST     24(R13), Z17, Z12
+	VSHUFI32X4        $0x88, Z3, Z2, Z18
+	VPANDD            Z0, Z18, Z19
+	VMOVDQU32         Z19, 448(DX)
+	PREFETCHT1        960(AX)
+	PREFETCHT0        960(CX)
+	VPDPBUSD.BCST     28(R13), Z17, Z13
+	VMOVDQU32         512(BX), Z17
+	VPDPBUSD.BCST     272(R13), Z17, Z1
+	VPDPBUSD.BCST     276(R13), Z17, Z14
+	VPDPBUSD.BCST     280(R13), Z17, Z15
+	VPDPBUSD.BCST     284(R13), Z17, Z16
+	VMOVDQU32         64(BX), Z17
+	VPDPBUSD.BCST     48(R13), Z17, Z10
+	VPSRLD            $0x04, Z18, Z18
+	VPANDD            Z0, Z18, Z18
+	VMOVDQU32         Z18, 960(DX)
+	VPDPBUSD.BCST     52(R13), Z17, Z11
+	VPDPBUSD.BCST     56(R13), Z17, Z12
+	VPDPBUSD.BCST     60(R13), Z17, Z13
+	VMOVDQU32         576(BX), Z17
+	VPDPBUSD.BCST     304(R13), Z17, Z1
+	VPDPBUSD.BCST     308(R13), Z17, Z14
+	VPDPBUSD.BCST     312(R13), Z17, Z15
+	VPDPBUSD.BCST     316(R13), Z17, Z16
+	VSHUFI32X4        $0xdd, Z5, Z4, Z4
+	VPANDD            Z0, Z4, Z5
+	VMOVDQU32         Z5, 1216(DX)
+	PREFETCHT1        1024(AX)
+	PREFETCHT0        1024(CX)
+	VMOVDQU32         128(BX), Z5
+	VPDPBUSD.BCST     80(R13), Z5, Z10
+	VPDPBUSD.BCST     84(R13), Z5, Z11
+	VPDPBUSD.BCST     88(R13), Z5, Z12
+	VPDPBUSD.BCST     92(R13), Z5, Z13
+	VMOVDQU32         640(BX), Z5
+	VPDPBUSD.BCST     336(R13), Z5, Z1
+	VPDPBUSD.BCST     340(R13), Z5, Z14
+	VPSRLD            $0x04, Z4, Z4
+	VPANDD            Z0, Z4, Z4
+	VMOVDQU32         Z4, 1728(DX)
+	VPDPBUSD.BCST     344(R13), Z5, Z15
+	VPDPBUSD.BCST     348(R13), Z5, Z16
+	VMOVDQU32         192(BX), Z4
+	VPDPBUSD.BCST     112(R13), Z4, Z10
+	VPDPBUSD.BCST     116(R13), Z4, Z11
+	VPDPBUSD.BCST     120(R13), Z4, Z12
+	VPDPBUSD.BCST     124(R13), Z4, Z13
+	VMOVDQU32         704(BX), Z4
+	VSHUFI32X4        $0xdd, Z3, Z2, Z2
+	VPANDD            Z0, Z2, Z3
+	VMOVDQU32         Z3, 1472(DX)
+	PREFETCHT1        1088(AX)
+	PREFETCHT0        1088(CX)
+	VPDPBUSD.BCST     368(R13), Z4, Z1
+	VPDPBUSD.BCST     372(R13), Z4, Z14
+	VPDPBUSD.BCST     376(R13), Z4, Z15
+	VPDPBUSD.BCST     380(R13), Z4, Z16
+	VMOVDQU32         256(BX), Z3
+	VPDPBUSD.BCST     144(R13), Z3, Z10
+	VPDPBUSD.BCST     148(R13), Z3, Z11
+	VPDPBUSD.BCST     152(R13), Z3, Z12
+	VPSRLD            $0x04, Z2, Z2
+	VPANDD            Z0, Z2, Z2
+	VMOVDQU32         Z2, 1984(DX)
+	VPDPBUSD.BCST     156(R13), Z3, Z13
+	VMOVDQU32         768(BX), Z2
+	VPDPBUSD.BCST     400(R13), Z2, Z1
+	VPDPBUSD.BCST     404(R13), Z2, Z14
+	VPDPBUSD.BCST     408(R13), Z2, Z15
+	VPDPBUSD.BCST     412(R13), Z2, Z16
+	VMOVDQU32         320(BX), Z2
+	VMOVDQU32         80(SI), Z3
+	VMOVDQU32         80(SI)(DI*1), Z4
+	VMOVDQU32         80(SI)(DI*2), Z5
+	VMOVDQU32         80(SI)(R8*1), Z17
+	VMOVDQU32         80(R9), Z18
+	VMOVDQU32         80(R9)(DI*1), Z19
+	VMOVDQU32         80(R9)(DI*2), Z20
+	VMOVDQU32         80(R9)(R8*1), Z21
+	VMOVDQU32         80(R10), Z22
+	VMOVDQU32         80(R10)(DI*1), Z23
+	VMOVDQU32         80(R10)(DI*2), Z24
+	VMOVDQU32         80(R10)(R8*1), Z25
+	VMOVDQU32         80(R11), Z26
+	VMOVDQU32         80(R11)(DI*1), Z27
+	VMOVDQU32         80(R11)(DI*2), Z28
+	VMOVDQU32         80(R11)(R8*1), Z29
+	VPUNPCKLDQ        Z4, Z3, Z30
+	VPUNPCKHDQ        Z4, Z3, Z3
+	VPDPBUSD.BCST     176(R13), Z2, Z10
+	VPDPBUSD.BCST     180(R13), Z2, Z11
+	VPDPBUSD.BCST     184(R13), Z2, Z12
+	VPDPBUSD.BCST     188(R13), Z2, Z13
+	VMOVDQU32         832(BX), Z2
+	VPDPBUSD.BCST     432(R13), Z2, Z1
+	VPDPBUSD.BCST     436(R13), Z2, Z14
+	VPDPBUSD.BCST     440(R13), Z2, Z15
+	VPUNPCKLDQ        Z17, Z5, Z4
+	VPUNPCKHDQ        Z17, Z5, Z5
+	VPDPBUSD.BCST     444(R13), Z2, Z16
+	VMOVDQU32         384(BX), Z2
+	VPDPBUSD.BCST     208(R13), Z2, Z10
+	VPDPBUSD.BCST     212(R13), Z2, Z11
+	VPDPBUSD.BCST     216(R13), Z2, Z12
+	VPDPBUSD.BCST     220(R13), Z2, Z13
+	VMOVDQU32         896(BX), Z2
+	VPDPBUSD.BCST     464(R13), Z2, Z1
+	VPUNPCKLDQ        Z19, Z18, Z17
+	VPUNPCKHDQ        Z19, Z18, Z18
+	VPDPBUSD.BCST     468(R13), Z2, Z14
+	VPDPBUSD.BCST     472(R13), Z2, Z15
+	VPDPBUSD.BCST     476(R13), Z2, Z16
+	VMOVDQU32         448(BX), Z2
+	VPDPBUSD.BCST     240(R13), Z2, Z10
+	VPDPBUSD.BCST     244(R13), Z2, Z11
+	VPDPBUSD.BCST     248(R13), Z2, Z12
+	VPDPBUSD.BCST     252(R13), Z2, Z13
+	VPUNPCKLDQ        Z21, Z20, Z2
+	VPUNPCKHDQ        Z21, Z20, Z19
+	VMOVDQU32         960(BX), Z20
+	VPDPBUSD.BCST     496(R13), Z20, Z1
+	VPDPBUSD.BCST     500(R13), Z20, Z14
+	VPDPBUSD.BCST     504(R13), Z20, Z15
+	VPDPBUSD.BCST     508(R13), Z20, Z16
+	VMOVUPS           4096(BX), Z20
+	VCVTDQ2PS         Z10, Z10
+	VMULPS            Z20, Z10, Z10
+	VPUNPCKLDQ        Z23, Z22, Z21
+	VPUNPCKHDQ        Z23, Z22, Z22
+	VCVTDQ2PS         Z11, Z11
+	VMULPS            Z20, Z11, Z11
+	VCVTDQ2PS         Z12, Z12
+	VMULPS            Z20, Z12, Z12
+	VCVTDQ2PS         Z13, Z13
+	VMULPS            Z20, Z13, Z13
+	VFMADD231PS.BCST  16(R14), Z10, Z6
+	VFMADD231PS.BCST  20(R14), Z11, Z7
+	VPUNPCKLDQ        Z25, Z24, Z10
+	VPUNPCKHDQ        Z25, Z24, Z11
+	VFMADD231PS.BCST  24(R14), Z12, Z8
+	VFMADD231PS.BCST  28(R14), Z13, Z9
+	VMOVUPS           4608(BX), Z12
+	VFNMADD231PS.BCST 16(R15), Z12, Z6
+	VFNMADD231PS.BCST 20(R15), Z12, Z7
+	VFNMADD231PS.BCST 24(R15), Z12, Z8
+	VFNMADD231PS.BCST 28(R15), Z12, Z9
+	VMOVUPS           4160(BX), Z12
+	VPUNPCKLDQ        Z27, Z26, Z13
+	VPUNPCKHDQ        Z27, Z26, Z20
+	VCVTDQ2PS         Z1, Z1
+	VMULPS            Z12, Z1, Z1
+	VCVTDQ2PS         Z14, Z14
+	VMULPS            Z12, Z14, Z14
+	VCVTDQ2PS         Z15, Z15
+	VMULPS            Z12, Z15, Z15
+	VCVTDQ2PS         Z16, Z16
+	VMULPS            Z12, Z16, Z16
+	VPUNPCKLDQ        Z29, Z28, Z12
+	VPUNPCKHDQ        Z29, Z28, Z23
+	VFMADD231PS.BCST  48(R14), Z1, Z6
+	VFMADD231PS.BCST  52(R14), Z14, Z7
+	VFMADD231PS.BCST  56(R14), Z15, Z8
+	VFMADD231PS.BCST  60(R14), Z16, Z9
+	VMOVUPS           4672(BX), Z1
+	VFNMADD231PS.BCST 48(R15), Z1, Z6
+	VFNMADD231PS.BCST 52(R15), Z1, Z7
+	VPUNPCKLQDQ       Z4, Z30, Z14
+	VPUNPCKHQDQ       Z4, Z30, Z4
+	VFNMADD231PS.BCST 56(R15), Z1, Z8
+	VFNMADD231PS.BCST 60(R15), Z1, Z9
+	VPXORD            Z1, Z1, Z1
+	VPXORD            Z15, Z15, Z15
+	VPXORD            Z16, Z16, Z16
+	VPXORD            Z24, Z24, Z24
+	VPXORD            Z25, Z25, Z25
+	VPXORD            Z26, Z26, Z26
+	VPUNPCKLQDQ       Z5, Z3, Z27
+	VPUNPCKHQDQ       Z5, Z3, Z28
+	VPXORD            Z3, Z3, Z3
+	VPXORD            Z5, Z5, Z5
+	VMOVDQU32         1024(BX), Z29
+	VPDPBUSD.BCST     528(R13), Z29, Z1
+	VPDPBUSD.BCST     532(R13), Z29, Z15
+	VPDPBUSD.BCST     536(R13), Z29, Z16
+	VPDPBUSD.BCST     540(R13), Z29, Z24
+	VMOVDQU32         1536(BX), Z29
+	VPUNPCKLQDQ       Z2, Z17, Z30
+	VPUNPCKHQDQ       Z2, Z17, Z2
+	VPDPBUSD.BCST     784(R13), Z29, Z25
+	VPDPBUSD.BCST     788(R13), Z29, Z26
+	VPDPBUSD.BCST     792(R13), Z29, Z3
+	VPDPBUSD.BCST     796(R13), Z29, Z5
+	VMOVDQU32         1088(BX), Z17
+	VPDPBUSD.BCST     560(R13), Z17, Z1
+	VPDPBUSD.BCST     564(R13), Z17, Z15
+	VPDPBUSD.BCST     568(R13), Z17, Z16
+	VPUNPCKLQDQ       Z19, Z18, Z29
+	VPUNPCKHQDQ       Z19, Z18, Z18
+	VPDPBUSD.BCST     572(R13), Z17, Z24
+	VMOVDQU32         1600(BX), Z17
+	VPDPBUSD.BCST     816(R13), Z17, Z25
+	VPDPBUSD.BCST     820(R13), Z17, Z26
+	VPDPBUSD.BCST     824(R13), Z17, Z3
+	VPDPBUSD.BCST     828(R13), Z17, Z5
+	VMOVDQU32         1152(BX), Z17
+	VPDPBUSD.BCST     592(R13), Z17, Z1
+	VPUNPCKLQDQ       Z10, Z21, Z19
+	VPUNPCKHQDQ       Z10, Z21, Z10
+	VPDPBUSD.BCST     596(R13), Z17, Z15
+	VPDPBUSD.BCST     600(R13), Z17, Z16
+	VPDPBUSD.BCST     604(R13), Z17, Z24
+	VMOVDQU32         1664(BX), Z17
+	VPDPBUSD.BCST     848(R13), Z17, Z25
+	VPDPBUSD.BCST     852(R13), Z17, Z26
+	VPDPBUSD.BCST     856(R13), Z17, Z3
+	VPDPBUSD.BCST     860(R13), Z17, Z5
+	VPUNPCKLQDQ       Z11, Z22, Z17
+	VPUNPCKHQDQ       Z11, Z22, Z11
+	VMOVDQU32         1216(BX), Z21
+	VPDPBUSD.BCST     624(R13), Z21, Z1
+	VPDPBUSD.BCST     628(R13), Z21, Z15
+	VPDPBUSD.BCST     632(R13), Z21, Z16
+	VPDPBUSD.BCST     636(R13), Z21, Z24
+	VMOVDQU32         1728(BX), Z21
+	VPDPBUSD.BCST     880(R13), Z21, Z25
+	VPDPBUSD.BCST     884(R13), Z21, Z26
+	VPUNPCKLQDQ       Z12, Z13, Z22
+	VPUNPCKHQDQ       Z12, Z13, Z12
+	VPDPBUSD.BCST     888(R13), Z21, Z3
+	VPDPBUSD.BCST     892(R13), Z21, Z5
+	VMOVDQU32         1280(BX), Z13
+	VPDPBUSD.BCST     656(R13), Z13, Z1
+	VPDPBUSD.BCST     660(R13), Z13, Z15
+	VPDPBUSD.BCST     664(R13), Z13, Z16
+	VPDPBUSD.BCST     668(R13), Z13, Z24
+	VMOVDQU32         1792(BX), Z13
+	VPUNPCKLQDQ       Z23, Z20, Z21
+	VPUNPCKHQDQ       Z23, Z20, Z20
+	VPDPBUSD.BCST     912(R13), Z13, Z25
+	VPDPBUSD.BCST     916(R13), Z13, Z26
+	VPDPBUSD.BCST     920(R13), Z13, Z3
+	VPDPBUSD.BCST     924(R13), Z13, Z5
+	VMOVDQU32         1344(BX), Z13
+	VPDPBUSD.BCST     688(R13), Z13, Z1
+	VPDPBUSD.BCST     692(R13), Z13, Z15
+	VSHUFI32X4        $0x88, Z30, Z14, Z23
+	VSHUFI32X4        $0xdd, Z30, Z14, Z14
+	VPDPBUSD.BCST     696(R13), Z13, Z16
+	VPDPBUSD.BCST     700(R13), Z13, Z24
+	VMOVDQU32         1856(BX), Z13
+	VPDPBUSD.BCST     944(R13), Z13, Z25
+	VPDPBUSD.BCST     948(R13), Z13, Z26
+	VPDPBUSD.BCST     952(R13), Z13, Z3
+	VPDPBUSD.BCST     956(R13), Z13, Z5
+	VMOVDQU32         1408(BX), Z13
+	VSHUFI32X4        $0x88, Z22, Z19, Z30
+	VSHUFI32X4        $0xdd, Z22, Z19, Z19
+	VPDPBUSD.BCST     720(R13), Z13, Z1
+	VPDPBUSD.BCST     724(R13), Z13, Z15
+	VPDPBUSD.BCST     728(R13), Z13, Z16
+	VPDPBUSD.BCST     732(R13), Z13, Z24
+	VMOVDQU32         1920(BX), Z13
+	VPDPBUSD.BCST     976(R13), Z13, Z25
+	VPDPBUSD.BCST     980(R13), Z13, Z26
+	VPDPBUSD.BCST     984(R13), Z13, Z3
+	VSHUFI32X4        $0x88, Z30, Z23, Z22
+	VPANDD            Z0, Z22, Z31
+	VMOVDQU32         Z31, 2048(DX)
+	PREFETCHT1        1152(AX)
+	PREFETCHT0        1152(CX)
+	VPDPBUSD.BCST     988(R13), Z13, Z5
+	VMOVDQU32         1472(BX), Z13
+	VPDPBUSD.BCST     752(R13), Z13, Z1
+	VPDPBUSD.BCST     756(R13), Z13, Z15
+	VPDPBUSD.BCST     760(R13), Z13, Z16
+	VPDPBUSD.BCST     764(R13), Z13, Z24
+	VMOVDQU32         1984(BX), Z13
+	VPDPBUSD.BCST     1008(R13), Z13, Z25
+	VPSRLD            $0x04, Z22, Z22
+	VPANDD            Z0, Z22, Z22
+	VMOVDQU32         Z22, 2560(DX)
+	PREFETCHT1        1216(AX)
+	PREFETCHT0        1216(CX)
+	VPDPBUSD.BCST     1012(R13), Z13, Z26
+	VPDPBUSD.BCST     1016(R13), Z13, Z3
+	VPDPBUSD.BCST     1020(R13), Z13, Z5
+	VMOVUPS           4224(BX), Z13
+	VCVTDQ2PS         Z1, Z1
+	VMULPS            Z13, Z1, Z1
+	VCVTDQ2PS         Z15, Z15
+	VMULPS            Z13, Z15, Z15
+	VSHUFI32X4        $0x88, Z19, Z14, Z22
+	VPANDD            Z0, Z22, Z31
+	VMOVDQU32         Z31, 2304(DX)
+	VCVTDQ2PS         Z16, Z16
+	VMULPS            Z13, Z16, Z16
+	VCVTDQ2PS         Z24, Z24
+	VMULPS            Z13, Z24, Z24
+	VFMADD231PS.BCST  80(R14), Z1, Z6
+	VFMADD231PS.BCST  84(R14), Z15, Z7
+	VFMADD231PS.BCST  88(R14), Z16, Z8
+	VFMADD231PS.BCST  92(R14), Z24, Z9
+	VPSRLD            $0x04, Z22, Z1
+	VPANDD            Z0, Z1, Z1
+	VMOVDQU32         Z1, 2816(DX)
+	PREFETCHT1        1280(AX)
+	PREFETCHT0        1280(CX)
+	VMOVUPS           4736(BX), Z1
+	VFNMADD231PS.BCST 80(R15), Z1, Z6
+	VFNMADD231PS.BCST 84(R15), Z1, Z7
+	VFNMADD231PS.BCST 88(R15), Z1, Z8
+	VFNMADD231PS.BCST 92(R15), Z1, Z9
+	VMOVUPS           4288(BX), Z1
+	VCVTDQ2PS         Z25, Z25
+	VMULPS            Z1, Z25, Z25
+	VSHUFI32X4        $0xdd, Z30, Z23, Z13
+	VPANDD            Z0, Z13, Z15
+	VMOVDQU32         Z15, 3072(DX)
+	VCVTDQ2PS         Z26, Z26
+	VMULPS            Z1, Z26, Z26
+	VCVTDQ2PS         Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VCVTDQ2PS         Z5, Z5
+	VMULPS            Z1, Z5, Z5
+	VFMADD231PS.BCST  112(R14), Z25, Z6
+	VFMADD231PS.BCST  116(R14), Z26, Z7
+	VPSRLD            $0x04, Z13, Z1
+	VPANDD            Z0, Z1, Z1
+	VMOVDQU32         Z1, 3584(DX)
+	PREFETCHT1        1344(AX)
+	PREFETCHT0        1344(CX)
+	VFMADD231PS.BCST  120(R14), Z3, Z8
+	VFMADD231PS.BCST  124(R14), Z5, Z9
+	VMOVUPS           4800(BX), Z1
+	VFNMADD231PS.BCST 112(R15), Z1, Z6
+	VFNMADD231PS.BCST 116(R15), Z1, Z7
+	VFNMADD231PS.BCST 120(R15), Z1, Z8
+	VFNMADD231PS.BCST 124(R15), Z1, Z9
+	VSHUFI32X4        $0xdd, Z19, Z14, Z1
+	VPANDD            Z0, Z1, Z3
+	VMOVDQU32         Z3, 3328(DX)
+	VPXORD            Z3, Z3, Z3
+	VPXORD            Z5, Z5, Z5
+	VPXORD            Z13, Z13, Z13
+	VPXORD            Z14, Z14, Z14
+	VPXORD            Z15, Z15, Z15
+	VPXORD            Z16, Z16, Z16
+	VPXORD            Z19, Z19, Z19
+	VPXORD            Z22, Z22, Z22
+	VPSRLD            $0x04, Z1, Z1
+	VPANDD            Z0, Z1, Z1
+	VMOVDQU32         Z1, 3840(DX)
+	PREFETCHT1        1408(AX)
+	PREFETCHT0        1408(CX)
+	VMOVDQU32         2048(BX), Z1
+	VPDPBUSD.BCST     1040(R13), Z1, Z3
+	VPDPBUSD.BCST     1044(R13), Z1, Z5
+	VPDPBUSD.BCST     1048(R13), Z1, Z13
+	VPDPBUSD.BCST     1052(R13), Z1, Z14
+	VMOVDQU32         2560(BX), Z1
+	VPDPBUSD.BCST     1296(R13), Z1, Z15
+	VPDPBUSD.BCST     1300(R13), Z1, Z16
+	VSHUFI32X4        $0x88, Z2, Z4, Z23
+	VSHUFI32X4        $0xdd, Z2, Z4, Z2
+	VPDPBUSD.BCST     1304(R13), Z1, Z19
+	VPDPBUSD.BCST     1308(R13), Z1, Z22
+	VMOVDQU32         2112(BX), Z1
+	VPDPBUSD.BCST     1072(R13), Z1, Z3
+	VPDPBUSD.BCST     1076(R13), Z1, Z5
+	VPDPBUSD.BCST     1080(R13), Z1, Z13
+	VPDPBUSD.BCST     1084(R13), Z1, Z14
+	VMOVDQU32         2624(BX), Z1
+	VSHUFI32X4        $0x88, Z12, Z10, Z4
+	VSHUFI32X4        $0xdd, Z12, Z10, Z10
+	VPDPBUSD.BCST     1328(R13), Z1, Z15
+	VPDPBUSD.BCST     1332(R13), Z1, Z16
+	VPDPBUSD.BCST     1336(R13), Z1, Z19
+	VPDPBUSD.BCST     1340(R13), Z1, Z22
+	VMOVDQU32         2176(BX), Z1
+	VPDPBUSD.BCST     1104(R13), Z1, Z3
+	VPDPBUSD.BCST     1108(R13), Z1, Z5
+	VPDPBUSD.BCST     1112(R13), Z1, Z13
+	VSHUFI32X4        $0x88, Z4, Z23, Z12
+	VPANDD            Z0, Z12, Z24
+	VMOVDQU32         Z24, 2112(DX)
+	PREFETCHT1        1472(AX)
+	PREFETCHT0        1472(CX)
+	VPDPBUSD.BCST     1116(R13), Z1, Z14
+	VMOVDQU32         2688(BX), Z1
+	VPDPBUSD.BCST     1360(R13), Z1, Z15
+	VPDPBUSD.BCST     1364(R13), Z1, Z16
+	VPDPBUSD.BCST     1368(R13), Z1, Z19
+	VPDPBUSD.BCST     1372(R13), Z1, Z22
+	VMOVDQU32         2240(BX), Z1
+	VPDPBUSD.BCST     1136(R13), Z1, Z3
+	VPSRLD            $0x04, Z12, Z12
+	VPANDD            Z0, Z12, Z12
+	VMOVDQU32         Z12, 2624(DX)
+	VPDPBUSD.BCST     1140(R13), Z1, Z5
+	VPDPBUSD.BCST     1144(R13), Z1, Z13
+	VPDPBUSD.BCST     1148(R13), Z1, Z14
+	VMOVDQU32         2752(BX), Z1
+	VPDPBUSD.BCST     1392(R13), Z1, Z15
+	VPDPBUSD.BCST     1396(R13), Z1, Z16
+	VPDPBUSD.BCST     1400(R13), Z1, Z19
+	VPDPBUSD.BCST     1404(R13), Z1, Z22
+	VSHUFI32X4        $0x88, Z10, Z2, Z1
+	VPANDD            Z0, Z1, Z12
+	VMOVDQU32         Z12, 2368(DX)
+	PREFETCHT1        1536(AX)
+	PREFETCHT0        1536(CX)
+	VMOVDQU32         2304(BX), Z12
+	VPDPBUSD.BCST     1168(R13), Z12, Z3
+	VPDPBUSD.BCST     1172(R13), Z12, Z5
+	VPDPBUSD.BCST     1176(R13), Z12, Z13
+	VPDPBUSD.BCST     1180(R13), Z12, Z14
+	VMOVDQU32         2816(BX), Z12
+	VPDPBUSD.BCST     1424(R13), Z12, Z15
+	VPDPBUSD.BCST     1428(R13), Z12, Z16
+	VPSRLD            $0x04, Z1, Z1
+	VPANDD            Z0, Z1, Z1
+	VMOVDQU32         Z1, 2880(DX)
+	VPDPBUSD.BCST     1432(R13), Z12, Z19
+	VPDPBUSD.BCST     1436(R13), Z12, Z22
+	VMOVDQU32         2368(BX), Z1
+	VPDPBUSD.BCST     1200(R13), Z1, Z3
+	VPDPBUSD.BCST     1204(R13), Z1, Z5
+	VPDPBUSD.BCST     1208(R13), Z1, Z13
+	VPDPBUSD.BCST     1212(R13), Z1, Z14
+	VSHUFI32X4        $0xdd, Z4, Z23, Z1
+	VPANDD            Z0, Z1, Z4
+	VMOVDQU32         Z4, 3136(DX)
+	PREFETCHT1        1600(AX)
+	PREFETCHT0        1600(CX)
+	VMOVDQU32         2880(BX), Z4
+	VPDPBUSD.BCST     1456(R13), Z4, Z15
+	VPDPBUSD.BCST     1460(R13), Z4, Z16
+	VPDPBUSD.BCST     1464(R13), Z4, Z19
+	VPDPBUSD.BCST     1468(R13), Z4, Z22
+	VMOVDQU32         2432(BX), Z4
+	VPDPBUSD.BCST     1232(R13), Z4, Z3
+	VPDPBUSD.BCST     1236(R13), Z4, Z5
+	VPSRLD            $0x04, Z1, Z1
+	VPANDD            Z0, Z1, Z1
+	VMOVDQU32         Z1, 3648(DX)
+	VPDPBUSD.BCST     1240(R13), Z4, Z13
+	VPDPBUSD.BCST     1244(R13), Z4, Z14
+	VMOVDQU32         2944(BX), Z1
+	VPDPBUSD.BCST     1488(R13), Z1, Z15
+	VPDPBUSD.BCST     1492(R13), Z1, Z16
+	VPDPBUSD.BCST     1496(R13), Z1, Z19
+	VPDPBUSD.BCST     1500(R13), Z1, Z22
+	VMOVDQU32         2496(BX), Z1
+	VSHUFI32X4        $0xdd, Z10, Z2, Z2
+	VPANDD            Z0, Z2, Z4
+	VMOVDQU32         Z4, 3392(DX)
+	PREFETCHT1        1664(AX)
+	PREFETCHT0        1664(CX)
+	VPDPBUSD.BCST     1264(R13), Z1, Z3
+	VPDPBUSD.BCST     1268(R13), Z1, Z5
+	VPDPBUSD.BCST     1272(R13), Z1, Z13
+	VPDPBUSD.BCST     1276(R13), Z1, Z14
+	VMOVDQU32         3008(BX), Z1
+	VPDPBUSD.BCST     1520(R13), Z1, Z15
+	VPDPBUSD.BCST     1524(R13), Z1, Z16
+	VPDPBUSD.BCST     1528(R13), Z1, Z19
+	VPSRLD            $0x04, Z2, Z2
+	VPANDD            Z0, Z2, Z2
+	VMOVDQU32         Z2, 3904(DX)
+	VPDPBUSD.BCST     1532(R13), Z1, Z22
+	VMOVUPS           4352(BX), Z1
+	VCVTDQ2PS         Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VCVTDQ2PS         Z5, Z5
+	VMULPS            Z1, Z5, Z5
+	VCVTDQ2PS         Z13, Z13
+	VMULPS            Z1, Z13, Z13
+	VSHUFI32X4        $0x88, Z29, Z27, Z2
+	VSHUFI32X4        $0xdd, Z29, Z27, Z4
+	VCVTDQ2PS         Z14, Z14
+	VMULPS            Z1, Z14, Z14
+	VFMADD231PS.BCST  144(R14), Z3, Z6
+	VFMADD231PS.BCST  148(R14), Z5, Z7
+	VFMADD231PS.BCST  152(R14), Z13, Z8
+	VFMADD231PS.BCST  156(R14), Z14, Z9
+	VMOVUPS           4864(BX), Z1
+	VFNMADD231PS.BCST 144(R15), Z1, Z6
+	VSHUFI32X4        $0x88, Z21, Z17, Z3
+	VSHUFI32X4        $0xdd, Z21, Z17, Z5
+	VFNMADD231PS.BCST 148(R15), Z1, Z7
+	VFNMADD231PS.BCST 152(R15), Z1, Z8
+	VFNMADD231PS.BCST 156(R15), Z1, Z9
+	VMOVUPS           4416(BX), Z1
+	VCVTDQ2PS         Z15, Z15
+	VMULPS            Z1, Z15, Z15
+	VCVTDQ2PS         Z16, Z16
+	VMULPS            Z1, Z16, Z16
+	VSHUFI32X4        $0x88, Z3, Z2, Z10
+	VPANDD            Z0, Z10, Z12
+	VMOVDQU32         Z12, 2176(DX)
+	PREFETCHT1        1728(AX)
+	PREFETCHT0        1728(CX)
+	VCVTDQ2PS         Z19, Z19
+	VMULPS            Z1, Z19, Z19
+	VCVTDQ2PS         Z22, Z22
+	VMULPS            Z1, Z22, Z22
+	VFMADD231PS.BCST  176(R14), Z15, Z6
+	VFMADD231PS.BCST  180(R14), Z16, Z7
+	VFMADD231PS.BCST  184(R14), Z19, Z8
+	VFMADD231PS.BCST  188(R14), Z22, Z9
+	VPSRLD            $0x04, Z10, Z1
+	VPANDD            Z0, Z1, Z1
+	VMOVDQU32         Z1, 2688(DX)
+	PREFETCHT1        1792(AX)
+	PREFETCHT0        1792(CX)
+	VMOVUPS           4928(BX), Z1
+	VFNMADD231PS.BCST 176(R15), Z1, Z6
+	VFNMADD231PS.BCST 180(R15), Z1, Z7
+	VFNMADD231PS.BCST 184(R15), Z1, Z8
+	VFNMADD231PS.BCST 188(R15), Z1, Z9
+	VPXORD            Z1, Z1, Z1
+	VPXORD            Z10, Z10, Z10
+	VSHUFI32X4        $0x88, Z5, Z4, Z14
+	VPANDD            Z0, Z14, Z12
+	VMOVDQU32         Z12, 2432(DX)
+	VPXORD            Z12, Z12, Z12
+	VPXORD            Z13, Z13, Z13
+	VPXORD            Z15, Z15, Z15
+	VPXORD            Z16, Z16, Z16
+	VPXORD            Z17, Z17, Z17
+	VPXORD            Z19, Z19, Z19
+	VMOVDQU32         3072(BX), Z21
+	VPDPBUSD.BCST     1552(R13), Z21, Z1
+	VPSRLD            $0x04, Z14, Z14
+	VPANDD            Z0, Z14, Z14
+	VMOVDQU32         Z14, 2944(DX)
+	PREFETCHT1        1856(AX)
+	PREFETCHT0        1856(CX)
+	VPDPBUSD.BCST     1556(R13), Z21, Z10
+	VPDPBUSD.BCST     1560(R13), Z21, Z12
+	VPDPBUSD.BCST     1564(R13), Z21, Z13
+	VMOVDQU32         3584(BX), Z14
+	VPDPBUSD.BCST     1808(R13), Z14, Z15
+	VPDPBUSD.BCST     1812(R13), Z14, Z16
+	VPDPBUSD.BCST     1816(R13), Z14, Z17
+	VPDPBUSD.BCST     1820(R13), Z14, Z19
+	VSHUFI32X4        $0xdd, Z3, Z2, Z2
+	VPANDD            Z0, Z2, Z3
+	VMOVDQU32         Z3, 3200(DX)
+	VMOVDQU32         3136(BX), Z3
+	VPDPBUSD.BCST     1584(R13), Z3, Z1
+	VPDPBUSD.BCST     1588(R13), Z3, Z10
+	VPDPBUSD.BCST     1592(R13), Z3, Z12
+	VPDPBUSD.BCST     1596(R13), Z3, Z13
+	VMOVDQU32         3648(BX), Z3
+	VPDPBUSD.BCST     1840(R13), Z3, Z15
+	VPDPBUSD.BCST     1844(R13), Z3, Z16
+	VPSRLD            $0x04, Z2, Z2
+	VPANDD            Z0, Z2, Z2
+	VMOVDQU32         Z2, 3712(DX)
+	PREFETCHT1        1920(AX)
+	PREFETCHT0        1920(CX)
+	VPDPBUSD.BCST     1848(R13), Z3, Z17
+	VPDPBUSD.BCST     1852(R13), Z3, Z19
+	VMOVDQU32         3200(BX), Z2
+	VPDPBUSD.BCST     1616(R13), Z2, Z1
+	VPDPBUSD.BCST     1620(R13), Z2, Z10
+	VPDPBUSD.BCST     1624(R13), Z2, Z12
+	VPDPBUSD.BCST     1628(R13), Z2, Z13
+	VMOVDQU32         3712(BX), Z2
+	VSHUFI32X4        $0xdd, Z5, Z4, Z3
+	VPANDD            Z0, Z3, Z4
+	VMOVDQU32         Z4, 3456(DX)
+	VPDPBUSD.BCST     1872(R13), Z2, Z15
+	VPDPBUSD.BCST     1876(R13), Z2, Z16
+	VPDPBUSD.BCST     1880(R13), Z2, Z17
+	VPDPBUSD.BCST     1884(R13), Z2, Z19
+	VMOVDQU32         3264(BX), Z2
+	VPDPBUSD.BCST     1648(R13), Z2, Z1
+	VPDPBUSD.BCST     1652(R13), Z2, Z10
+	VPDPBUSD.BCST     1656(R13), Z2, Z12
+	VPSRLD            $0x04, Z3, Z3
+	VPANDD            Z0, Z3, Z3
+	VMOVDQU32         Z3, 3968(DX)
+	PREFETCHT1        1984(AX)
+	PREFETCHT0        1984(CX)
+	VPDPBUSD.BCST     1660(R13), Z2, Z13
+	VMOVDQU32         3776(BX), Z2
+	VPDPBUSD.BCST     1904(R13), Z2, Z15
+	VPDPBUSD.BCST     1908(R13), Z2, Z16
+	VPDPBUSD.BCST     1912(R13), Z2, Z17
+	VPDPBUSD.BCST     1916(R13), Z2, Z19
+	VMOVDQU32         3328(BX), Z2
+	VPDPBUSD.BCST     1680(R13), Z2, Z1
+	VSHUFI32X4        $0x88, Z18, Z28, Z3
+	VSHUFI32X4        $0xdd, Z18, Z28, Z4
+	VPDPBUSD.BCST     1684(R13), Z2, Z10
+	VPDPBUSD.BCST     1688(R13), Z2, Z12
+	VPDPBUSD.BCST     1692(R13), Z2, Z13
+	VMOVDQU32         3840(BX), Z2
+	VPDPBUSD.BCST     1936(R13), Z2, Z15
+	VPDPBUSD.BCST     1940(R13), Z2, Z16
+	VPDPBUSD.BCST     1944(R13), Z2, Z17
+	VPDPBUSD.BCST     1948(R13), Z2, Z19
+	VSHUFI32X4        $0x88, Z20, Z11, Z2
+	VSHUFI32X4        $0xdd, Z20, Z11, Z5
+	VMOVDQU32         3392(BX), Z11
+	VPDPBUSD.BCST     1712(R13), Z11, Z1
+	VPDPBUSD.BCST     1716(R13), Z11, Z10
+	VPDPBUSD.BCST     1720(R13), Z11, Z12
+	VPDPBUSD.BCST     1724(R13), Z11, Z13
+	VMOVDQU32         3904(BX), Z11
+	VPDPBUSD.BCST     1968(R13), Z11, Z15
+	VSHUFI32X4        $0x88, Z2, Z3, Z14
+	VPANDD            Z0, Z14, Z18
+	VMOVDQU32         Z18, 2240(DX)
+	PREFETCHT1        2048(AX)
+	PREFETCHT0        2048(CX)
+	VPDPBUSD.BCST     1972(R13), Z11, Z16
+	VPDPBUSD.BCST     1976(R13), Z11, Z17
+	VPDPBUSD.BCST     1980(R13), Z11, Z19
+	VMOVDQU32         3456(BX), Z11
+	VPDPBUSD.BCST     1744(R13), Z11, Z1
+	VPDPBUSD.BCST     1748(R13), Z11, Z10
+	VPDPBUSD.BCST     1752(R13), Z11, Z12
+	VPDPBUSD.BCST     1756(R13), Z11, Z13
+	VPSRLD            $0x04, Z14, Z11
+	VPANDD            Z0, Z11, Z11
+	VMOVDQU32         Z11, 2752(DX)
+	VMOVDQU32         3968(BX), Z11
+	VPDPBUSD.BCST     2000(R13), Z11, Z15
+	VPDPBUSD.BCST     2004(R13), Z11, Z16
+	VPDPBUSD.BCST     2008(R13), Z11, Z17
+	VPDPBUSD.BCST     2012(R13), Z11, Z19
+	VMOVDQU32         3520(BX), Z11
+	VPDPBUSD.BCST     1776(R13), Z11, Z1
+	VPDPBUSD.BCST     1780(R13), Z11, Z10
+	VSHUFI32X4        $0x88, Z5, Z4, Z14
+	VPANDD            Z0, Z14, Z18
+	VMOVDQU32         Z18, 2496(DX)
+	PREFETCHT1        2112(AX)
+	PREFETCHT0        2112(CX)
+	VPDPBUSD.BCST     1784(R13), Z11, Z12
+	VPDPBUSD.BCST     1788(R13), Z11, Z13
+	VMOVDQU32         4032(BX), Z11
+	VPDPBUSD.BCST     2032(R13), Z11, Z15
+	VPDPBUSD.BCST     2036(R13), Z11, Z16
+	VPDPBUSD.BCST     2040(R13), Z11, Z17
+	VPDPBUSD.BCST     2044(R13), Z11, Z19
+	VMOVUPS           4480(BX), Z11
+	VPSRLD            $0x04, Z14, Z14
+	VPANDD            Z0, Z14, Z14
+	VMOVDQU32         Z14, 3008(DX)
+	VCVTDQ2PS         Z1, Z1
+	VMULPS            Z11, Z1, Z1
+	VCVTDQ2PS         Z10, Z10
+	VMULPS            Z11, Z10, Z10
+	VCVTDQ2PS         Z12, Z12
+	VMULPS            Z11, Z12, Z12
+	VCVTDQ2PS         Z13, Z13
+	VMULPS            Z11, Z13, Z13
+	VSHUFI32X4        $0xdd, Z2, Z3, Z2
+	VPANDD            Z0, Z2, Z3
+	VMOVDQU32         Z3, 3264(DX)
+	PREFETCHT1        2176(AX)
+	PREFETCHT0        2176(CX)
+	VFMADD231PS.BCST  208(R14), Z1, Z6
+	VFMADD231PS.BCST  212(R14), Z10, Z7
+	VFMADD231PS.BCST  216(R14), Z12, Z8
+	VFMADD231PS.BCST  220(R14), Z13, Z9
+	VMOVUPS           4992(BX), Z1
+	VFNMADD231PS.BCST 208(R15), Z1, Z6
+	VFNMADD231PS.BCST 212(R15), Z1, Z7
+	VFNMADD231PS.BCST 216(R15), Z1, Z8
+	VPSRLD            $0x04, Z2, Z2
+	VPANDD            Z0, Z2, Z2
+	VMOVDQU32         Z2, 3776(DX)
+	VFNMADD231PS.BCST 220(R15), Z1, Z9
+	VMOVUPS           4544(BX), Z1
+	VCVTDQ2PS         Z15, Z15
+	VMULPS            Z1, Z15, Z15
+	VCVTDQ2PS         Z16, Z16
+	VMULPS            Z1, Z16, Z16
+	VCVTDQ2PS         Z17, Z17
+	VMULPS            Z1, Z17, Z17
+	VSHUFI32X4        $0xdd, Z5, Z4, Z2
+	VPANDD            Z0, Z2, Z3
+	VMOVDQU32         Z3, 3520(DX)
+	PREFETCHT1        2240(AX)
+	PREFETCHT0        2240(CX)
+	VCVTDQ2PS         Z19, Z19
+	VMULPS            Z1, Z19, Z19
+	VFMADD231PS.BCST  240(R14), Z15, Z6
+	VFMADD231PS.BCST  244(R14), Z16, Z7
+	VFMADD231PS.BCST  248(R14), Z17, Z8
+	VFMADD231PS.BCST  252(R14), Z19, Z9
+	VMOVUPS           5056(BX), Z1
+	VFNMADD231PS.BCST 240(R15), Z1, Z6
+	VPSRLD            $0x04, Z2, Z2
+	VPANDD            Z0, Z2, Z2
+	VMOVDQU32         Z2, 4032(DX)
+	VFNMADD231PS.BCST 244(R15), Z1, Z7
+	VFNMADD231PS.BCST 248(R15), Z1, Z8
+	VFNMADD231PS.BCST 252(R15), Z1, Z9
+	VMOVUPS           Z6, 256(R12)
+	VMOVUPS           Z7, 320(R12)
+	VMOVUPS           Z8, 384(R12)
+	VMOVUPS           Z9, 448(R12)
+	ADDQ              $0x00000800, R13
 	ADDQ              $0x00000100, R14
+	ADDQ              $0x00000100, R15
 	DECQ              (SP)
 	JNZ               block
-	ADDQ              $0x00000200, R11
+	ADDQ              $0x00000200, R12
 	DECQ              tiles+32(FP)
 	JNZ               tile
 	VZEROUPPER
 	RET
 
-// func fusedQ5K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedQ5K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·fusedQ5K512(SB), $512-88
 	MOVQ         x+56(FP), AX
@@ -37302,39 +37384,38 @@ block:
 	VZEROUPPER
 	RET
 
-// func pipedQ5K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+// func pipedQ5K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
-TEXT ·pipedQ5K512r8(SB), $520-80
-	MOVQ            buffers+8(FP), AX
-	LEAQ            5120(AX), CX
-	MOVQ            src+16(FP), DX
-	MOVQ            stride+24(FP), BX
-	LEAQ            (BX)(BX*2), SI
-	LEAQ            (DX)(BX*4), DI
-	LEAQ            (DI)(BX*4), R8
-	LEAQ            (R8)(BX*4), R9
-	MOVQ            BX, R10
-	SHLQ            $0x04, R10
-	ADDQ            DX, R10
-	MOVQ            acc+0(FP), R11
-	MOVL            $0x0f0f0f0f, R12
-	VPBROADCASTD    R12, Z0
-	VBROADCASTI32X4 (DX), Z1
-	VINSERTI32X4    $0x01, (DI), Z1, Z1
-	VINSERTI32X4    $0x02, (R8), Z1, Z1
-	VINSERTI32X4    $0x03, (R9), Z1, Z1
-	VBROADCASTI32X4 (DX)(BX*1), Z2
-	VINSERTI32X4    $0x01, (DI)(BX*1), Z2, Z2
-	VINSERTI32X4    $0x02, (R8)(BX*1), Z2, Z2
-	VINSERTI32X4    $0x03, (R9)(BX*1), Z2, Z2
-	VBROADCASTI32X4 (DX)(BX*2), Z3
-	VINSERTI32X4    $0x01, (DI)(BX*2), Z3, Z3
-	VINSERTI32X4    $0x02, (R8)(BX*2), Z3, Z3
-	VINSERTI32X4    $0x03, (R9)(BX*2), Z3, Z3
-	VBROADCASTI32X4 (DX)(SI*1), Z4
-	VINSERTI32X4    $0x01, (DI)(SI*1), Z4, Z4
-	VINSERTI32X4    $0x02, (R8)(SI*1), Z4, Z4
-	VINSERTI32X4    $0x03, (R9)(SI*1), Z4, Z4
+TEXT ·pipedQ5K512r8(SB), $520-120
+	MOVQ            ahead+88(FP), AX
+	MOVQ            near+80(FP), CX
+	MOVQ            buffers+8(FP), DX
+	LEAQ            5120(DX), BX
+	MOVQ            src+16(FP), SI
+	MOVQ            stride+24(FP), DI
+	LEAQ            (DI)(DI*2), R8
+	LEAQ            (SI)(DI*4), R9
+	LEAQ            (R9)(DI*4), R10
+	LEAQ            (R10)(DI*4), R11
+	MOVQ            acc+0(FP), R12
+	MOVL            $0x0f0f0f0f, R13
+	VPBROADCASTD    R13, Z0
+	VBROADCASTI32X4 (SI), Z1
+	VINSERTI32X4    $0x01, (R9), Z1, Z1
+	VINSERTI32X4    $0x02, (R10), Z1, Z1
+	VINSERTI32X4    $0x03, (R11), Z1, Z1
+	VBROADCASTI32X4 (SI)(DI*1), Z2
+	VINSERTI32X4    $0x01, (R9)(DI*1), Z2, Z2
+	VINSERTI32X4    $0x02, (R10)(DI*1), Z2, Z2
+	VINSERTI32X4    $0x03, (R11)(DI*1), Z2, Z2
+	VBROADCASTI32X4 (SI)(DI*2), Z3
+	VINSERTI32X4    $0x01, (R9)(DI*2), Z3, Z3
+	VINSERTI32X4    $0x02, (R10)(DI*2), Z3, Z3
+	VINSERTI32X4    $0x03, (R11)(DI*2), Z3, Z3
+	VBROADCASTI32X4 (SI)(R8*1), Z4
+	VINSERTI32X4    $0x01, (R9)(R8*1), Z4, Z4
+	VINSERTI32X4    $0x02, (R10)(R8*1), Z4, Z4
+	VINSERTI32X4    $0x03, (R11)(R8*1), Z4, Z4
 	VPUNPCKLDQ      Z2, Z1, Z5
 	VPUNPCKHDQ      Z2, Z1, Z1
 	VPUNPCKLDQ      Z4, Z3, Z2
@@ -37352,21 +37433,21 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z7
 	VCVTDQ2PS       Z7, Z7
 	VMULPS          Z3, Z7, Z7
-	VMOVUPS         Z7, 4096(AX)
+	VMOVUPS         Z7, 4096(DX)
 	VPSRLD          $0x08, Z6, Z7
 	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
 	VCVTDQ2PS       Z7, Z7
 	VMULPS          Z3, Z7, Z7
-	VMOVUPS         Z7, 4160(AX)
+	VMOVUPS         Z7, 4160(DX)
 	VPSRLD          $0x10, Z6, Z7
 	VPANDD.BCST     dword000000ff<>+0(SB), Z7, Z7
 	VCVTDQ2PS       Z7, Z7
 	VMULPS          Z3, Z7, Z7
-	VMOVUPS         Z7, 4224(AX)
+	VMOVUPS         Z7, 4224(DX)
 	VPSRLD          $0x18, Z6, Z6
 	VCVTDQ2PS       Z6, Z6
 	VMULPS          Z3, Z6, Z6
-	VMOVUPS         Z6, 4288(AX)
+	VMOVUPS         Z6, 4288(DX)
 	VMOVDQU32       Z1, Z6
 	VPANDD.BCST     dword0f0f0f0f<>+0(SB), Z6, Z6
 	VPSRLD          $0x02, Z2, Z2
@@ -37375,40 +37456,40 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z3, Z2, Z2
-	VMOVUPS         Z2, 4352(AX)
+	VMOVUPS         Z2, 4352(DX)
 	VPSRLD          $0x08, Z6, Z2
 	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z3, Z2, Z2
-	VMOVUPS         Z2, 4416(AX)
+	VMOVUPS         Z2, 4416(DX)
 	VPSRLD          $0x10, Z6, Z2
 	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z3, Z2, Z2
-	VMOVUPS         Z2, 4480(AX)
+	VMOVUPS         Z2, 4480(DX)
 	VPSRLD          $0x18, Z6, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z3, Z2, Z2
-	VMOVUPS         Z2, 4544(AX)
+	VMOVUPS         Z2, 4544(DX)
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z2
 	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z3
 	VCVTDQ2PS       Z3, Z3
 	VMULPS          Z4, Z3, Z3
-	VMOVUPS         Z3, 4608(AX)
+	VMOVUPS         Z3, 4608(DX)
 	VPSRLD          $0x08, Z2, Z3
 	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z3
 	VCVTDQ2PS       Z3, Z3
 	VMULPS          Z4, Z3, Z3
-	VMOVUPS         Z3, 4672(AX)
+	VMOVUPS         Z3, 4672(DX)
 	VPSRLD          $0x10, Z2, Z3
 	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z3
 	VCVTDQ2PS       Z3, Z3
 	VMULPS          Z4, Z3, Z3
-	VMOVUPS         Z3, 4736(AX)
+	VMOVUPS         Z3, 4736(DX)
 	VPSRLD          $0x18, Z2, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z4, Z2, Z2
-	VMOVUPS         Z2, 4800(AX)
+	VMOVUPS         Z2, 4800(DX)
 	VPSRLD          $0x04, Z1, Z1
 	VPANDD.BCST     dword0f0f0f0f<>+0(SB), Z1, Z1
 	VPSRLD          $0x02, Z5, Z2
@@ -37417,37 +37498,37 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VPANDD.BCST     dword000000ff<>+0(SB), Z1, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z4, Z2, Z2
-	VMOVUPS         Z2, 4864(AX)
+	VMOVUPS         Z2, 4864(DX)
 	VPSRLD          $0x08, Z1, Z2
 	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z4, Z2, Z2
-	VMOVUPS         Z2, 4928(AX)
+	VMOVUPS         Z2, 4928(DX)
 	VPSRLD          $0x10, Z1, Z2
 	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z4, Z2, Z2
-	VMOVUPS         Z2, 4992(AX)
+	VMOVUPS         Z2, 4992(DX)
 	VPSRLD          $0x18, Z1, Z1
 	VCVTDQ2PS       Z1, Z1
 	VMULPS          Z4, Z1, Z1
-	VMOVUPS         Z1, 5056(AX)
-	VMOVDQU32       16(DX), Z1
-	VMOVDQU32       16(DX)(BX*1), Z2
-	VMOVDQU32       16(DX)(BX*2), Z3
-	VMOVDQU32       16(DX)(SI*1), Z4
-	VMOVDQU32       16(DI), Z5
-	VMOVDQU32       16(DI)(BX*1), Z6
-	VMOVDQU32       16(DI)(BX*2), Z7
-	VMOVDQU32       16(DI)(SI*1), Z8
-	VMOVDQU32       16(R8), Z9
-	VMOVDQU32       16(R8)(BX*1), Z10
-	VMOVDQU32       16(R8)(BX*2), Z11
-	VMOVDQU32       16(R8)(SI*1), Z12
-	VMOVDQU32       16(R9), Z13
-	VMOVDQU32       16(R9)(BX*1), Z14
-	VMOVDQU32       16(R9)(BX*2), Z15
-	VMOVDQU32       16(R9)(SI*1), Z16
+	VMOVUPS         Z1, 5056(DX)
+	VMOVDQU32       16(SI), Z1
+	VMOVDQU32       16(SI)(DI*1), Z2
+	VMOVDQU32       16(SI)(DI*2), Z3
+	VMOVDQU32       16(SI)(R8*1), Z4
+	VMOVDQU32       16(R9), Z5
+	VMOVDQU32       16(R9)(DI*1), Z6
+	VMOVDQU32       16(R9)(DI*2), Z7
+	VMOVDQU32       16(R9)(R8*1), Z8
+	VMOVDQU32       16(R10), Z9
+	VMOVDQU32       16(R10)(DI*1), Z10
+	VMOVDQU32       16(R10)(DI*2), Z11
+	VMOVDQU32       16(R10)(R8*1), Z12
+	VMOVDQU32       16(R11), Z13
+	VMOVDQU32       16(R11)(DI*1), Z14
+	VMOVDQU32       16(R11)(DI*2), Z15
+	VMOVDQU32       16(R11)(R8*1), Z16
 	VPUNPCKLDQ      Z2, Z1, Z17
 	VPUNPCKHDQ      Z2, Z1, Z1
 	VPUNPCKLDQ      Z4, Z3, Z2
@@ -37493,26 +37574,29 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VPSLLD          $0x04, (SP), Z16
 	VPTERNLOGD      $0xe4, Z0, Z16, Z15
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z15, Z15
-	VMOVDQU32       Z15, (AX)
-	PREFETCHT0      (R10)
+	VMOVDQU32       Z15, (DX)
+	PREFETCHT1      (AX)
+	PREFETCHT0      (CX)
 	VPSRLD          $0x04, Z11, Z11
 	VPSLLD          $0x03, (SP), Z15
 	VPTERNLOGD      $0xe4, Z0, Z15, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
-	VMOVDQU32       Z11, 512(AX)
-	PREFETCHT0      64(R10)
+	VMOVDQU32       Z11, 512(DX)
+	PREFETCHT1      64(AX)
+	PREFETCHT0      64(CX)
 	VSHUFI32X4      $0xdd, Z7, Z3, Z3
 	VMOVDQU32       Z3, Z7
 	VPSLLD          $0x04, 256(SP), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z7
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 256(AX)
-	PREFETCHT0      128(R10)
+	VMOVDQU32       Z7, 256(DX)
+	PREFETCHT1      128(AX)
+	PREFETCHT0      128(CX)
 	VPSRLD          $0x04, Z3, Z3
 	VPSLLD          $0x03, 256(SP), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 768(AX)
+	VMOVDQU32       Z3, 768(DX)
 	VSHUFI32X4      $0x88, Z4, Z2, Z3
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VSHUFI32X4      $0x88, Z12, Z8, Z4
@@ -37526,26 +37610,29 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VPSLLD          $0x04, 64(SP), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z4
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 64(AX)
-	PREFETCHT0      192(R10)
+	VMOVDQU32       Z4, 64(DX)
+	PREFETCHT1      192(AX)
+	PREFETCHT0      192(CX)
 	VPSRLD          $0x04, Z3, Z3
 	VPSLLD          $0x03, 64(SP), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 576(AX)
-	PREFETCHT0      256(R10)
+	VMOVDQU32       Z3, 576(DX)
+	PREFETCHT1      256(AX)
+	PREFETCHT0      256(CX)
 	VSHUFI32X4      $0xdd, Z7, Z2, Z2
 	VMOVDQU32       Z2, Z3
 	VPSLLD          $0x04, 320(SP), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 320(AX)
+	VMOVDQU32       Z3, 320(DX)
 	VPSRLD          $0x04, Z2, Z2
 	VPSLLD          $0x03, 320(SP), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 832(AX)
-	PREFETCHT0      320(R10)
+	VMOVDQU32       Z2, 832(DX)
+	PREFETCHT1      320(AX)
+	PREFETCHT0      320(CX)
 	VSHUFI32X4      $0x88, Z6, Z17, Z2
 	VSHUFI32X4      $0xdd, Z6, Z17, Z3
 	VSHUFI32X4      $0x88, Z14, Z10, Z4
@@ -37559,26 +37646,29 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VPSLLD          $0x04, 128(SP), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z4
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 128(AX)
-	PREFETCHT0      384(R10)
+	VMOVDQU32       Z4, 128(DX)
+	PREFETCHT1      384(AX)
+	PREFETCHT0      384(CX)
 	VPSRLD          $0x04, Z2, Z2
 	VPSLLD          $0x03, 128(SP), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 640(AX)
+	VMOVDQU32       Z2, 640(DX)
 	VSHUFI32X4      $0xdd, Z6, Z3, Z2
 	VMOVDQU32       Z2, Z3
 	VPSLLD          $0x04, 384(SP), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 384(AX)
-	PREFETCHT0      448(R10)
+	VMOVDQU32       Z3, 384(DX)
+	PREFETCHT1      448(AX)
+	PREFETCHT0      448(CX)
 	VPSRLD          $0x04, Z2, Z2
 	VPSLLD          $0x03, 384(SP), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 896(AX)
-	PREFETCHT0      512(R10)
+	VMOVDQU32       Z2, 896(DX)
+	PREFETCHT1      512(AX)
+	PREFETCHT0      512(CX)
 	VSHUFI32X4      $0x88, Z5, Z1, Z2
 	VSHUFI32X4      $0xdd, Z5, Z1, Z1
 	VSHUFI32X4      $0x88, Z13, Z9, Z3
@@ -37592,41 +37682,43 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VPSLLD          $0x04, 192(SP), Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 192(AX)
+	VMOVDQU32       Z3, 192(DX)
 	VPSRLD          $0x04, Z2, Z2
 	VPSLLD          $0x03, 192(SP), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 704(AX)
-	PREFETCHT0      576(R10)
+	VMOVDQU32       Z2, 704(DX)
+	PREFETCHT1      576(AX)
+	PREFETCHT0      576(CX)
 	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VMOVDQU32       Z1, Z2
 	VPSLLD          $0x04, 448(SP), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 448(AX)
-	PREFETCHT0      640(R10)
+	VMOVDQU32       Z2, 448(DX)
+	PREFETCHT1      640(AX)
+	PREFETCHT0      640(CX)
 	VPSRLD          $0x04, Z1, Z1
 	VPSLLD          $0x03, 448(SP), Z2
 	VPTERNLOGD      $0xe4, Z0, Z2, Z1
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z1, Z1
-	VMOVDQU32       Z1, 960(AX)
-	VMOVDQU32       80(DX), Z1
-	VMOVDQU32       80(DX)(BX*1), Z2
-	VMOVDQU32       80(DX)(BX*2), Z3
-	VMOVDQU32       80(DX)(SI*1), Z4
-	VMOVDQU32       80(DI), Z5
-	VMOVDQU32       80(DI)(BX*1), Z6
-	VMOVDQU32       80(DI)(BX*2), Z7
-	VMOVDQU32       80(DI)(SI*1), Z8
-	VMOVDQU32       80(R8), Z9
-	VMOVDQU32       80(R8)(BX*1), Z10
-	VMOVDQU32       80(R8)(BX*2), Z11
-	VMOVDQU32       80(R8)(SI*1), Z12
-	VMOVDQU32       80(R9), Z13
-	VMOVDQU32       80(R9)(BX*1), Z14
-	VMOVDQU32       80(R9)(BX*2), Z15
-	VMOVDQU32       80(R9)(SI*1), Z16
+	VMOVDQU32       Z1, 960(DX)
+	VMOVDQU32       80(SI), Z1
+	VMOVDQU32       80(SI)(DI*1), Z2
+	VMOVDQU32       80(SI)(DI*2), Z3
+	VMOVDQU32       80(SI)(R8*1), Z4
+	VMOVDQU32       80(R9), Z5
+	VMOVDQU32       80(R9)(DI*1), Z6
+	VMOVDQU32       80(R9)(DI*2), Z7
+	VMOVDQU32       80(R9)(R8*1), Z8
+	VMOVDQU32       80(R10), Z9
+	VMOVDQU32       80(R10)(DI*1), Z10
+	VMOVDQU32       80(R10)(DI*2), Z11
+	VMOVDQU32       80(R10)(R8*1), Z12
+	VMOVDQU32       80(R11), Z13
+	VMOVDQU32       80(R11)(DI*1), Z14
+	VMOVDQU32       80(R11)(DI*2), Z15
+	VMOVDQU32       80(R11)(R8*1), Z16
 	VPUNPCKLDQ      Z2, Z1, Z17
 	VPUNPCKHDQ      Z2, Z1, Z1
 	VPUNPCKLDQ      Z4, Z3, Z2
@@ -37668,51 +37760,57 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VPSLLD          $0x02, (SP), Z19
 	VPTERNLOGD      $0xe4, Z0, Z19, Z18
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z18, Z18
-	VMOVDQU32       Z18, 1024(AX)
-	PREFETCHT0      704(R10)
+	VMOVDQU32       Z18, 1024(DX)
+	PREFETCHT1      704(AX)
+	PREFETCHT0      704(CX)
 	VPSRLD          $0x04, Z11, Z11
 	VPSLLD          $0x01, (SP), Z18
 	VPTERNLOGD      $0xe4, Z0, Z18, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
-	VMOVDQU32       Z11, 1536(AX)
-	PREFETCHT0      768(R10)
+	VMOVDQU32       Z11, 1536(DX)
+	PREFETCHT1      768(AX)
+	PREFETCHT0      768(CX)
 	VSHUFI32X4      $0x88, Z7, Z3, Z11
 	VMOVDQU32       Z11, Z18
 	VPSLLD          $0x02, 256(SP), Z19
 	VPTERNLOGD      $0xe4, Z0, Z19, Z18
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z18, Z18
-	VMOVDQU32       Z18, 1280(AX)
-	PREFETCHT0      832(R10)
+	VMOVDQU32       Z18, 1280(DX)
+	PREFETCHT1      832(AX)
+	PREFETCHT0      832(CX)
 	VPSRLD          $0x04, Z11, Z11
 	VPSLLD          $0x01, 256(SP), Z18
 	VPTERNLOGD      $0xe4, Z0, Z18, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
-	VMOVDQU32       Z11, 1792(AX)
+	VMOVDQU32       Z11, 1792(DX)
 	VSHUFI32X4      $0xdd, Z16, Z15, Z11
 	VMOVDQU32       Z11, Z15
 	VMOVDQU32       (SP), Z16
 	VPTERNLOGD      $0xe4, Z0, Z16, Z15
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z15, Z15
-	VMOVDQU32       Z15, 2048(AX)
-	PREFETCHT0      896(R10)
+	VMOVDQU32       Z15, 2048(DX)
+	PREFETCHT1      896(AX)
+	PREFETCHT0      896(CX)
 	VPSRLD          $0x04, Z11, Z11
 	VPSRLD          $0x01, (SP), Z15
 	VPTERNLOGD      $0xe4, Z0, Z15, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
-	VMOVDQU32       Z11, 2560(AX)
-	PREFETCHT0      960(R10)
+	VMOVDQU32       Z11, 2560(DX)
+	PREFETCHT1      960(AX)
+	PREFETCHT0      960(CX)
 	VSHUFI32X4      $0xdd, Z7, Z3, Z3
 	VMOVDQU32       Z3, Z7
 	VMOVDQU32       256(SP), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z7
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 2304(AX)
+	VMOVDQU32       Z7, 2304(DX)
 	VPSRLD          $0x04, Z3, Z3
 	VPSRLD          $0x01, 256(SP), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 2816(AX)
-	PREFETCHT0      1024(R10)
+	VMOVDQU32       Z3, 2816(DX)
+	PREFETCHT1      1024(AX)
+	PREFETCHT0      1024(CX)
 	VSHUFI32X4      $0x88, Z4, Z2, Z3
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VSHUFI32X4      $0x88, Z12, Z8, Z4
@@ -37722,50 +37820,55 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VPSLLD          $0x02, 64(SP), Z12
 	VPTERNLOGD      $0xe4, Z0, Z12, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
-	VMOVDQU32       Z11, 1088(AX)
-	PREFETCHT0      1088(R10)
+	VMOVDQU32       Z11, 1088(DX)
+	PREFETCHT1      1088(AX)
+	PREFETCHT0      1088(CX)
 	VPSRLD          $0x04, Z8, Z8
 	VPSLLD          $0x01, 64(SP), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z8
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 1600(AX)
+	VMOVDQU32       Z8, 1600(DX)
 	VSHUFI32X4      $0x88, Z7, Z2, Z8
 	VMOVDQU32       Z8, Z11
 	VPSLLD          $0x02, 320(SP), Z12
 	VPTERNLOGD      $0xe4, Z0, Z12, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
-	VMOVDQU32       Z11, 1344(AX)
-	PREFETCHT0      1152(R10)
+	VMOVDQU32       Z11, 1344(DX)
+	PREFETCHT1      1152(AX)
+	PREFETCHT0      1152(CX)
 	VPSRLD          $0x04, Z8, Z8
 	VPSLLD          $0x01, 320(SP), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z8
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 1856(AX)
-	PREFETCHT0      1216(R10)
+	VMOVDQU32       Z8, 1856(DX)
+	PREFETCHT1      1216(AX)
+	PREFETCHT0      1216(CX)
 	VSHUFI32X4      $0xdd, Z4, Z3, Z3
 	VMOVDQU32       Z3, Z4
 	VMOVDQU32       64(SP), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z4
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 2112(AX)
+	VMOVDQU32       Z4, 2112(DX)
 	VPSRLD          $0x04, Z3, Z3
 	VPSRLD          $0x01, 64(SP), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 2624(AX)
-	PREFETCHT0      1280(R10)
+	VMOVDQU32       Z3, 2624(DX)
+	PREFETCHT1      1280(AX)
+	PREFETCHT0      1280(CX)
 	VSHUFI32X4      $0xdd, Z7, Z2, Z2
 	VMOVDQU32       Z2, Z3
 	VMOVDQU32       320(SP), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 2368(AX)
-	PREFETCHT0      1344(R10)
+	VMOVDQU32       Z3, 2368(DX)
+	PREFETCHT1      1344(AX)
+	PREFETCHT0      1344(CX)
 	VPSRLD          $0x04, Z2, Z2
 	VPSRLD          $0x01, 320(SP), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 2880(AX)
+	VMOVDQU32       Z2, 2880(DX)
 	VSHUFI32X4      $0x88, Z6, Z17, Z2
 	VSHUFI32X4      $0xdd, Z6, Z17, Z3
 	VSHUFI32X4      $0x88, Z14, Z10, Z4
@@ -37775,51 +37878,57 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VPSLLD          $0x02, 128(SP), Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z8
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 1152(AX)
-	PREFETCHT0      1408(R10)
+	VMOVDQU32       Z8, 1152(DX)
+	PREFETCHT1      1408(AX)
+	PREFETCHT0      1408(CX)
 	VPSRLD          $0x04, Z7, Z7
 	VPSLLD          $0x01, 128(SP), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z7
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 1664(AX)
-	PREFETCHT0      1472(R10)
+	VMOVDQU32       Z7, 1664(DX)
+	PREFETCHT1      1472(AX)
+	PREFETCHT0      1472(CX)
 	VSHUFI32X4      $0x88, Z6, Z3, Z7
 	VMOVDQU32       Z7, Z8
 	VPSLLD          $0x02, 384(SP), Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z8
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 1408(AX)
-	PREFETCHT0      1536(R10)
+	VMOVDQU32       Z8, 1408(DX)
+	PREFETCHT1      1536(AX)
+	PREFETCHT0      1536(CX)
 	VPSRLD          $0x04, Z7, Z7
 	VPSLLD          $0x01, 384(SP), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z7
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 1920(AX)
+	VMOVDQU32       Z7, 1920(DX)
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VMOVDQU32       Z2, Z4
 	VMOVDQU32       128(SP), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z4
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 2176(AX)
-	PREFETCHT0      1600(R10)
+	VMOVDQU32       Z4, 2176(DX)
+	PREFETCHT1      1600(AX)
+	PREFETCHT0      1600(CX)
 	VPSRLD          $0x04, Z2, Z2
 	VPSRLD          $0x01, 128(SP), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 2688(AX)
-	PREFETCHT0      1664(R10)
+	VMOVDQU32       Z2, 2688(DX)
+	PREFETCHT1      1664(AX)
+	PREFETCHT0      1664(CX)
 	VSHUFI32X4      $0xdd, Z6, Z3, Z2
 	VMOVDQU32       Z2, Z3
 	VMOVDQU32       384(SP), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 2432(AX)
+	VMOVDQU32       Z3, 2432(DX)
 	VPSRLD          $0x04, Z2, Z2
 	VPSRLD          $0x01, 384(SP), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 2944(AX)
-	PREFETCHT0      1728(R10)
+	VMOVDQU32       Z2, 2944(DX)
+	PREFETCHT1      1728(AX)
+	PREFETCHT0      1728(CX)
 	VSHUFI32X4      $0x88, Z5, Z1, Z2
 	VSHUFI32X4      $0xdd, Z5, Z1, Z1
 	VSHUFI32X4      $0x88, Z13, Z9, Z3
@@ -37829,66 +37938,71 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VPSLLD          $0x02, 192(SP), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z6
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 1216(AX)
-	PREFETCHT0      1792(R10)
+	VMOVDQU32       Z6, 1216(DX)
+	PREFETCHT1      1792(AX)
+	PREFETCHT0      1792(CX)
 	VPSRLD          $0x04, Z5, Z5
 	VPSLLD          $0x01, 192(SP), Z6
 	VPTERNLOGD      $0xe4, Z0, Z6, Z5
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 1728(AX)
+	VMOVDQU32       Z5, 1728(DX)
 	VSHUFI32X4      $0x88, Z4, Z1, Z5
 	VMOVDQU32       Z5, Z6
 	VPSLLD          $0x02, 448(SP), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z6
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 1472(AX)
-	PREFETCHT0      1856(R10)
+	VMOVDQU32       Z6, 1472(DX)
+	PREFETCHT1      1856(AX)
+	PREFETCHT0      1856(CX)
 	VPSRLD          $0x04, Z5, Z5
 	VPSLLD          $0x01, 448(SP), Z6
 	VPTERNLOGD      $0xe4, Z0, Z6, Z5
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 1984(AX)
-	PREFETCHT0      1920(R10)
+	VMOVDQU32       Z5, 1984(DX)
+	PREFETCHT1      1920(AX)
+	PREFETCHT0      1920(CX)
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VMOVDQU32       Z2, Z3
 	VMOVDQU32       192(SP), Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 2240(AX)
+	VMOVDQU32       Z3, 2240(DX)
 	VPSRLD          $0x04, Z2, Z2
 	VPSRLD          $0x01, 192(SP), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 2752(AX)
-	PREFETCHT0      1984(R10)
+	VMOVDQU32       Z2, 2752(DX)
+	PREFETCHT1      1984(AX)
+	PREFETCHT0      1984(CX)
 	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VMOVDQU32       Z1, Z2
 	VMOVDQU32       448(SP), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 2496(AX)
-	PREFETCHT0      2048(R10)
+	VMOVDQU32       Z2, 2496(DX)
+	PREFETCHT1      2048(AX)
+	PREFETCHT0      2048(CX)
 	VPSRLD          $0x04, Z1, Z1
 	VPSRLD          $0x01, 448(SP), Z2
 	VPTERNLOGD      $0xe4, Z0, Z2, Z1
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z1, Z1
-	VMOVDQU32       Z1, 3008(AX)
-	VMOVDQU32       112(DX), Z1
-	VMOVDQU32       112(DX)(BX*1), Z2
-	VMOVDQU32       112(DX)(BX*2), Z3
-	VMOVDQU32       112(DX)(SI*1), Z4
-	VMOVDQU32       112(DI), Z5
-	VMOVDQU32       112(DI)(BX*1), Z6
-	VMOVDQU32       112(DI)(BX*2), Z7
-	VMOVDQU32       112(DI)(SI*1), Z8
-	VMOVDQU32       112(R8), Z9
-	VMOVDQU32       112(R8)(BX*1), Z10
-	VMOVDQU32       112(R8)(BX*2), Z11
-	VMOVDQU32       112(R8)(SI*1), Z12
-	VMOVDQU32       112(R9), Z13
-	VMOVDQU32       112(R9)(BX*1), Z14
-	VMOVDQU32       112(R9)(BX*2), Z15
-	VMOVDQU32       112(R9)(SI*1), Z16
+	VMOVDQU32       Z1, 3008(DX)
+	VMOVDQU32       112(SI), Z1
+	VMOVDQU32       112(SI)(DI*1), Z2
+	VMOVDQU32       112(SI)(DI*2), Z3
+	VMOVDQU32       112(SI)(R8*1), Z4
+	VMOVDQU32       112(R9), Z5
+	VMOVDQU32       112(R9)(DI*1), Z6
+	VMOVDQU32       112(R9)(DI*2), Z7
+	VMOVDQU32       112(R9)(R8*1), Z8
+	VMOVDQU32       112(R10), Z9
+	VMOVDQU32       112(R10)(DI*1), Z10
+	VMOVDQU32       112(R10)(DI*2), Z11
+	VMOVDQU32       112(R10)(R8*1), Z12
+	VMOVDQU32       112(R11), Z13
+	VMOVDQU32       112(R11)(DI*1), Z14
+	VMOVDQU32       112(R11)(DI*2), Z15
+	VMOVDQU32       112(R11)(R8*1), Z16
 	VPUNPCKLDQ      Z2, Z1, Z17
 	VPUNPCKHDQ      Z2, Z1, Z1
 	VPUNPCKLDQ      Z4, Z3, Z2
@@ -37932,26 +38046,29 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VPSRLD          $0x02, (SP), Z16
 	VPTERNLOGD      $0xe4, Z0, Z16, Z15
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z15, Z15
-	VMOVDQU32       Z15, 3072(AX)
-	PREFETCHT0      2112(R10)
+	VMOVDQU32       Z15, 3072(DX)
+	PREFETCHT1      2112(AX)
+	PREFETCHT0      2112(CX)
 	VPSRLD          $0x04, Z11, Z11
 	VPSRLD          $0x03, (SP), Z15
 	VPTERNLOGD      $0xe4, Z0, Z15, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
-	VMOVDQU32       Z11, 3584(AX)
-	PREFETCHT0      2176(R10)
+	VMOVDQU32       Z11, 3584(DX)
+	PREFETCHT1      2176(AX)
+	PREFETCHT0      2176(CX)
 	VSHUFI32X4      $0xdd, Z7, Z3, Z3
 	VMOVDQU32       Z3, Z7
 	VPSRLD          $0x02, 256(SP), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z7
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 3328(AX)
-	PREFETCHT0      2240(R10)
+	VMOVDQU32       Z7, 3328(DX)
+	PREFETCHT1      2240(AX)
+	PREFETCHT0      2240(CX)
 	VPSRLD          $0x04, Z3, Z3
 	VPSRLD          $0x03, 256(SP), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 3840(AX)
+	VMOVDQU32       Z3, 3840(DX)
 	VSHUFI32X4      $0x88, Z4, Z2, Z3
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VSHUFI32X4      $0x88, Z12, Z8, Z4
@@ -37963,26 +38080,29 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VPSRLD          $0x02, 64(SP), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z4
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 3136(AX)
-	PREFETCHT0      2304(R10)
+	VMOVDQU32       Z4, 3136(DX)
+	PREFETCHT1      2304(AX)
+	PREFETCHT0      2304(CX)
 	VPSRLD          $0x04, Z3, Z3
 	VPSRLD          $0x03, 64(SP), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 3648(AX)
-	PREFETCHT0      2368(R10)
+	VMOVDQU32       Z3, 3648(DX)
+	PREFETCHT1      2368(AX)
+	PREFETCHT0      2368(CX)
 	VSHUFI32X4      $0xdd, Z7, Z2, Z2
 	VMOVDQU32       Z2, Z3
 	VPSRLD          $0x02, 320(SP), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 3392(AX)
+	VMOVDQU32       Z3, 3392(DX)
 	VPSRLD          $0x04, Z2, Z2
 	VPSRLD          $0x03, 320(SP), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 3904(AX)
-	PREFETCHT0      2432(R10)
+	VMOVDQU32       Z2, 3904(DX)
+	PREFETCHT1      2432(AX)
+	PREFETCHT0      2432(CX)
 	VSHUFI32X4      $0x88, Z6, Z17, Z2
 	VSHUFI32X4      $0xdd, Z6, Z17, Z3
 	VSHUFI32X4      $0x88, Z14, Z10, Z4
@@ -37994,26 +38114,29 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VPSRLD          $0x02, 128(SP), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z4
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 3200(AX)
-	PREFETCHT0      2496(R10)
+	VMOVDQU32       Z4, 3200(DX)
+	PREFETCHT1      2496(AX)
+	PREFETCHT0      2496(CX)
 	VPSRLD          $0x04, Z2, Z2
 	VPSRLD          $0x03, 128(SP), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 3712(AX)
+	VMOVDQU32       Z2, 3712(DX)
 	VSHUFI32X4      $0xdd, Z6, Z3, Z2
 	VMOVDQU32       Z2, Z3
 	VPSRLD          $0x02, 384(SP), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 3456(AX)
-	PREFETCHT0      2560(R10)
+	VMOVDQU32       Z3, 3456(DX)
+	PREFETCHT1      2560(AX)
+	PREFETCHT0      2560(CX)
 	VPSRLD          $0x04, Z2, Z2
 	VPSRLD          $0x03, 384(SP), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 3968(AX)
-	PREFETCHT0      2624(R10)
+	VMOVDQU32       Z2, 3968(DX)
+	PREFETCHT1      2624(AX)
+	PREFETCHT0      2624(CX)
 	VSHUFI32X4      $0x88, Z5, Z1, Z2
 	VSHUFI32X4      $0xdd, Z5, Z1, Z1
 	VSHUFI32X4      $0x88, Z13, Z9, Z3
@@ -38025,66 +38148,79 @@ TEXT ·pipedQ5K512r8(SB), $520-80
 	VPSRLD          $0x02, 192(SP), Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32       Z3, 3264(AX)
+	VMOVDQU32       Z3, 3264(DX)
 	VPSRLD          $0x04, Z2, Z2
 	VPSRLD          $0x03, 192(SP), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 3776(AX)
-	PREFETCHT0      2688(R10)
+	VMOVDQU32       Z2, 3776(DX)
+	PREFETCHT1      2688(AX)
+	PREFETCHT0      2688(CX)
 	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VMOVDQU32       Z1, Z2
 	VPSRLD          $0x02, 448(SP), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 3520(AX)
-	PREFETCHT0      2752(R10)
+	VMOVDQU32       Z2, 3520(DX)
+	PREFETCHT1      2752(AX)
+	PREFETCHT0      2752(CX)
 	VPSRLD          $0x04, Z1, Z1
 	VPSRLD          $0x03, 448(SP), Z2
 	VPTERNLOGD      $0xe4, Z0, Z2, Z1
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z1, Z1
-	VMOVDQU32       Z1, 4032(AX)
+	VMOVDQU32       Z1, 4032(DX)
 
 tile:
-	MOVQ x+48(FP), R12
-	MOVQ dx+56(FP), R13
-	MOVQ sums+64(FP), R14
-	MOVQ blocks+40(FP), R15
-	MOVQ R15, 512(SP)
+	MOVQ x+48(FP), R13
+	MOVQ dx+56(FP), R14
+	MOVQ sums+64(FP), R15
+	MOVQ blocks+40(FP), BP
+	MOVQ BP, 512(SP)
 
 block:
-	XCHGQ  AX, CX
-	MOVQ   $0x000000b0, R15
+	XCHGQ  DX, BX
+	MOVQ   $0x000000b0, BP
 	CMPQ   512(SP), $0x01
 	JNE    step
-	IMUL3Q $0x0f, BX, R15
-	ADDQ   $0xb0, R15
+	IMUL3Q $0x0f, DI, BP
+	ADDQ   $0xb0, BP
 	CMPQ   tiles+32(FP), $0x01
 	JNE    step
-	XORQ   R15, R15
+	XORQ   BP, BP
 
 step:
-	ADDQ              R15, DX
-	ADDQ              R15, DI
-	ADDQ              R15, R8
-	ADDQ              R15, R9
-	ADDQ              $0x00000b00, R10
-	VBROADCASTI32X4   (DX), Z1
-	VINSERTI32X4      $0x01, (DI), Z1, Z1
-	VINSERTI32X4      $0x02, (R8), Z1, Z1
-	VINSERTI32X4      $0x03, (R9), Z1, Z1
-	VBROADCASTI32X4   (DX)(BX*1), Z2
-	VINSERTI32X4      $0x01, (DI)(BX*1), Z2, Z2
-	VINSERTI32X4      $0x02, (R8)(BX*1), Z2, Z2
-	VINSERTI32X4      $0x03, (R9)(BX*1), Z2, Z2
-	VBROADCASTI32X4   (DX)(BX*2), Z3
-	VINSERTI32X4      $0x01, (DI)(BX*2), Z3, Z3
-	VINSERTI32X4      $0x02, (R8)(BX*2), Z3, Z3
-	VINSERTI32X4      $0x03, (R9)(BX*2), Z3, Z3
-	VBROADCASTI32X4   (DX)(SI*1), Z4
-	VINSERTI32X4      $0x01, (DI)(SI*1), Z4, Z4
-	VINSERTI32X4      $0x02, (R8)(SI*1), Z4, Z4
-	VINSERTI32X4      $0x03, (R9)(SI*1), Z4, Z4
+	ADDQ BP, SI
+	ADDQ BP, R9
+	ADDQ BP, R10
+	ADDQ BP, R11
+	ADDQ $0x00000b00, AX
+	ADDQ $0x00000b00, CX
+	DECQ left+104(FP)
+	JNZ  fetchleft
+	MOVQ then+112(FP), AX
+
+fetchleft:
+	DECQ nearLeft+96(FP)
+	JNZ  fetchnearLeft
+	MOVQ then+112(FP), CX
+
+fetchnearLeft:
+	VBROADCASTI32X4   (SI), Z1
+	VINSERTI32X4      $0x01, (R9), Z1, Z1
+	VINSERTI32X4      $0x02, (R10), Z1, Z1
+	VINSERTI32X4      $0x03, (R11), Z1, Z1
+	VBROADCASTI32X4   (SI)(DI*1), Z2
+	VINSERTI32X4      $0x01, (R9)(DI*1), Z2, Z2
+	VINSERTI32X4      $0x02, (R10)(DI*1), Z2, Z2
+	VINSERTI32X4      $0x03, (R11)(DI*1), Z2, Z2
+	VBROADCASTI32X4   (SI)(DI*2), Z3
+	VINSERTI32X4      $0x01, (R9)(DI*2), Z3, Z3
+	VINSERTI32X4      $0x02, (R10)(DI*2), Z3, Z3
+	VINSERTI32X4      $0x03, (R11)(DI*2), Z3, Z3
+	VBROADCASTI32X4   (SI)(R8*1), Z4
+	VINSERTI32X4      $0x01, (R9)(R8*1), Z4, Z4
+	VINSERTI32X4      $0x02, (R10)(R8*1), Z4, Z4
+	VINSERTI32X4      $0x03, (R11)(R8*1), Z4, Z4
 	VPUNPCKLDQ        Z2, Z1, Z5
 	VPUNPCKHDQ        Z2, Z1, Z1
 	VPUNPCKLDQ        Z4, Z3, Z2
@@ -38102,21 +38238,48 @@ step:
 	VPANDD.BCST       dword000000ff<>+0(SB), Z6, Z7
 	VCVTDQ2PS         Z7, Z7
 	VMULPS            Z3, Z7, Z7
-	VMOVUPS           Z7, 4096(AX)
-	VPSRLD            $0x08, Z6, Z7
-	VPANDD.BCST       dword000000ff<>+0(SB), Z7, Z7
-	VCVTDQ2PS         Z7, Z7
-	VMULPS            Z3, Z7, Z7
-	VMOVUPS           Z7, 4160(AX)
-	VPSRLD            $0x10, Z6, Z7
-	VPANDD.BCST       dword000000ff<>+0(SB), Z7, Z7
-	VCVTDQ2PS         Z7, Z7
-	VMULPS            Z3, Z7, Z7
-	VMOVUPS           Z7, 4224(AX)
+	VMOVUPS           Z7, 4096(DX)
+	VMOVUPS           (R12), Z7
+	VMOVUPS           64(R12), Z8
+	VMOVUPS           128(R12), Z9
+	VMOVUPS           192(R12), Z10
+	VPXORD            Z11, Z11, Z11
+	VPXORD            Z12, Z12, Z12
+	VPXORD            Z13, Z13, Z13
+	VPSRLD            $0x08, Z6, Z14
+	VPANDD.BCST       dword000000ff<>+0(SB), Z14, Z14
+	VCVTDQ2PS         Z14, Z14
+	VMULPS            Z3, Z14, Z14
+	VMOVUPS           Z14, 4160(DX)
+	VPXORD            Z14, Z14, Z14
+	VMOVDQU32         (BX), Z15
+	VPDPBUSD.BCST     (R13), Z15, Z11
+	VPDPBUSD.BCST     4(R13), Z15, Z12
+	VPDPBUSD.BCST     8(R13), Z15, Z13
+	VPDPBUSD.BCST     12(R13), Z15, Z14
+	VMOVDQU32         64(BX), Z15
+	VPSRLD            $0x10, Z6, Z16
+	VPANDD.BCST       dword000000ff<>+0(SB), Z16, Z16
+	VCVTDQ2PS         Z16, Z16
+	VMULPS            Z3, Z16, Z16
+	VMOVUPS           Z16, 4224(DX)
+	VPDPBUSD.BCST     32(R13), Z15, Z11
+	VPDPBUSD.BCST     36(R13), Z15, Z12
+	VPDPBUSD.BCST     40(R13), Z15, Z13
+	VPDPBUSD.BCST     44(R13), Z15, Z14
+	VMOVDQU32         128(BX), Z15
+	VPDPBUSD.BCST     64(R13), Z15, Z11
 	VPSRLD            $0x18, Z6, Z6
 	VCVTDQ2PS         Z6, Z6
 	VMULPS            Z3, Z6, Z6
-	VMOVUPS           Z6, 4288(AX)
+	VMOVUPS           Z6, 4288(DX)
+	VPDPBUSD.BCST     68(R13), Z15, Z12
+	VPDPBUSD.BCST     72(R13), Z15, Z13
+	VPDPBUSD.BCST     76(R13), Z15, Z14
+	VMOVDQU32         192(BX), Z15
+	VPDPBUSD.BCST     96(R13), Z15, Z11
+	VPDPBUSD.BCST     100(R13), Z15, Z12
+	VPDPBUSD.BCST     104(R13), Z15, Z13
 	VMOVDQU32         Z1, Z6
 	VPANDD.BCST       dword0f0f0f0f<>+0(SB), Z6, Z6
 	VPSRLD            $0x02, Z2, Z2
@@ -38125,1695 +38288,1712 @@ step:
 	VPANDD.BCST       dword000000ff<>+0(SB), Z6, Z2
 	VCVTDQ2PS         Z2, Z2
 	VMULPS            Z3, Z2, Z2
-	VMOVUPS           Z2, 4352(AX)
-	VPSRLD            $0x08, Z6, Z2
+	VMOVUPS           Z2, 4352(DX)
+	VPDPBUSD.BCST     108(R13), Z15, Z14
+	VMOVDQU32         256(BX), Z2
+	VPDPBUSD.BCST     128(R13), Z2, Z11
+	VPDPBUSD.BCST     132(R13), Z2, Z12
+	VPDPBUSD.BCST     136(R13), Z2, Z13
+	VPDPBUSD.BCST     140(R13), Z2, Z14
+	VMOVDQU32         320(BX), Z2
+	VPSRLD            $0x08, Z6, Z15
+	VPANDD.BCST       dword000000ff<>+0(SB), Z15, Z15
+	VCVTDQ2PS         Z15, Z15
+	VMULPS            Z3, Z15, Z15
+	VMOVUPS           Z15, 4416(DX)
+	VPDPBUSD.BCST     160(R13), Z2, Z11
+	VPDPBUSD.BCST     164(R13), Z2, Z12
+	VPDPBUSD.BCST     168(R13), Z2, Z13
+	VPDPBUSD.BCST     172(R13), Z2, Z14
+	VMOVDQU32         384(BX), Z2
+	VPDPBUSD.BCST     192(R13), Z2, Z11
+	VPSRLD            $0x10, Z6, Z15
+	VPANDD.BCST       dword000000ff<>+0(SB), Z15, Z15
+	VCVTDQ2PS         Z15, Z15
+	VMULPS            Z3, Z15, Z15
+	VMOVUPS           Z15, 4480(DX)
+	VPDPBUSD.BCST     196(R13), Z2, Z12
+	VPDPBUSD.BCST     200(R13), Z2, Z13
+	VPDPBUSD.BCST     204(R13), Z2, Z14
+	VMOVDQU32         448(BX), Z2
+	VPDPBUSD.BCST     224(R13), Z2, Z11
+	VPDPBUSD.BCST     228(R13), Z2, Z12
+	VPDPBUSD.BCST     232(R13), Z2, Z13
+	VPSRLD            $0x18, Z6, Z6
+	VCVTDQ2PS         Z6, Z6
+	VMULPS            Z3, Z6, Z6
+	VMOVUPS           Z6, 4544(DX)
+	VPDPBUSD.BCST     236(R13), Z2, Z14
+	VMOVUPS           4096(BX), Z2
+	VCVTDQ2PS         Z11, Z11
+	VMULPS            Z2, Z11, Z11
+	VCVTDQ2PS         Z12, Z12
+	VMULPS            Z2, Z12, Z12
+	VCVTDQ2PS         Z13, Z13
+	VPANDD.BCST       dword3f3f3f3f<>+0(SB), Z5, Z3
+	VPANDD.BCST       dword000000ff<>+0(SB), Z3, Z6
+	VCVTDQ2PS         Z6, Z6
+	VMULPS            Z4, Z6, Z6
+	VMOVUPS           Z6, 4608(DX)
+	VMULPS            Z2, Z13, Z13
+	VCVTDQ2PS         Z14, Z14
+	VMULPS            Z2, Z14, Z14
+	VFMADD231PS.BCST  (R14), Z11, Z7
+	VFMADD231PS.BCST  4(R14), Z12, Z8
+	VFMADD231PS.BCST  8(R14), Z13, Z9
+	VPSRLD            $0x08, Z3, Z2
 	VPANDD.BCST       dword000000ff<>+0(SB), Z2, Z2
-	VCVTDQ2PS         Z2, Z2
-	VMULPS            Z3, Z2, Z2
-	VMOVUPS           Z2, 4416(AX)
-	VPSRLD            $0x10, Z6, Z2
-	VPANDD.BCST       dword000000ff<>+0(SB), Z2, Z2
-	VCVTDQ2PS         Z2, Z2
-	VMULPS            Z3, Z2, Z2
-	VMOVUPS           Z2, 4480(AX)
-	VPSRLD            $0x18, Z6, Z2
-	VCVTDQ2PS         Z2, Z2
-	VMULPS            Z3, Z2, Z2
-	VMOVUPS           Z2, 4544(AX)
-	VPANDD.BCST       dword3f3f3f3f<>+0(SB), Z5, Z2
-	VPANDD.BCST       dword000000ff<>+0(SB), Z2, Z3
-	VCVTDQ2PS         Z3, Z3
-	VMULPS            Z4, Z3, Z3
-	VMOVUPS           Z3, 4608(AX)
-	VPSRLD            $0x08, Z2, Z3
-	VPANDD.BCST       dword000000ff<>+0(SB), Z3, Z3
-	VCVTDQ2PS         Z3, Z3
-	VMULPS            Z4, Z3, Z3
-	VMOVUPS           Z3, 4672(AX)
-	VPSRLD            $0x10, Z2, Z3
-	VPANDD.BCST       dword000000ff<>+0(SB), Z3, Z3
-	VCVTDQ2PS         Z3, Z3
-	VMULPS            Z4, Z3, Z3
-	VMOVUPS           Z3, 4736(AX)
-	VPSRLD            $0x18, Z2, Z2
 	VCVTDQ2PS         Z2, Z2
 	VMULPS            Z4, Z2, Z2
-	VMOVUPS           Z2, 4800(AX)
+	VMOVUPS           Z2, 4672(DX)
+	VFMADD231PS.BCST  12(R14), Z14, Z10
+	VMOVUPS           4608(BX), Z2
+	VFNMADD231PS.BCST (R15), Z2, Z7
+	VFNMADD231PS.BCST 4(R15), Z2, Z8
+	VFNMADD231PS.BCST 8(R15), Z2, Z9
+	VFNMADD231PS.BCST 12(R15), Z2, Z10
+	VPXORD            Z2, Z2, Z2
+	VPSRLD            $0x10, Z3, Z6
+	VPANDD.BCST       dword000000ff<>+0(SB), Z6, Z6
+	VCVTDQ2PS         Z6, Z6
+	VMULPS            Z4, Z6, Z6
+	VMOVUPS           Z6, 4736(DX)
+	VPXORD            Z6, Z6, Z6
+	VPXORD            Z11, Z11, Z11
+	VPXORD            Z12, Z12, Z12
+	VMOVDQU32         512(BX), Z13
+	VPDPBUSD.BCST     256(R13), Z13, Z2
+	VPDPBUSD.BCST     260(R13), Z13, Z6
+	VPSRLD            $0x18, Z3, Z3
+	VCVTDQ2PS         Z3, Z3
+	VMULPS            Z4, Z3, Z3
+	VMOVUPS           Z3, 4800(DX)
+	VPDPBUSD.BCST     264(R13), Z13, Z11
+	VPDPBUSD.BCST     268(R13), Z13, Z12
+	VMOVDQU32         576(BX), Z3
+	VPDPBUSD.BCST     288(R13), Z3, Z2
+	VPDPBUSD.BCST     292(R13), Z3, Z6
+	VPDPBUSD.BCST     296(R13), Z3, Z11
+	VPDPBUSD.BCST     300(R13), Z3, Z12
 	VPSRLD            $0x04, Z1, Z1
 	VPANDD.BCST       dword0f0f0f0f<>+0(SB), Z1, Z1
-	VPSRLD            $0x02, Z5, Z2
-	VPANDD.BCST       dword30303030<>+0(SB), Z2, Z2
-	VPORD             Z2, Z1, Z1
-	VPANDD.BCST       dword000000ff<>+0(SB), Z1, Z2
-	VCVTDQ2PS         Z2, Z2
-	VMULPS            Z4, Z2, Z2
-	VMOVUPS           Z2, 4864(AX)
-	VPSRLD            $0x08, Z1, Z2
-	VPANDD.BCST       dword000000ff<>+0(SB), Z2, Z2
-	VCVTDQ2PS         Z2, Z2
-	VMULPS            Z4, Z2, Z2
-	VMOVUPS           Z2, 4928(AX)
-	VPSRLD            $0x10, Z1, Z2
-	VPANDD.BCST       dword000000ff<>+0(SB), Z2, Z2
-	VCVTDQ2PS         Z2, Z2
-	VMULPS            Z4, Z2, Z2
-	VMOVUPS           Z2, 4992(AX)
+	VPSRLD            $0x02, Z5, Z3
+	VPANDD.BCST       dword30303030<>+0(SB), Z3, Z3
+	VPORD             Z3, Z1, Z1
+	VPANDD.BCST       dword000000ff<>+0(SB), Z1, Z3
+	VCVTDQ2PS         Z3, Z3
+	VMULPS            Z4, Z3, Z3
+	VMOVUPS           Z3, 4864(DX)
+	VMOVDQU32         640(BX), Z3
+	VPDPBUSD.BCST     320(R13), Z3, Z2
+	VPDPBUSD.BCST     324(R13), Z3, Z6
+	VPDPBUSD.BCST     328(R13), Z3, Z11
+	VPDPBUSD.BCST     332(R13), Z3, Z12
+	VMOVDQU32         704(BX), Z3
+	VPDPBUSD.BCST     352(R13), Z3, Z2
+	VPSRLD            $0x08, Z1, Z5
+	VPANDD.BCST       dword000000ff<>+0(SB), Z5, Z5
+	VCVTDQ2PS         Z5, Z5
+	VMULPS            Z4, Z5, Z5
+	VMOVUPS           Z5, 4928(DX)
+	VPDPBUSD.BCST     356(R13), Z3, Z6
+	VPDPBUSD.BCST     360(R13), Z3, Z11
+	VPDPBUSD.BCST     364(R13), Z3, Z12
+	VMOVDQU32         768(BX), Z3
+	VPDPBUSD.BCST     384(R13), Z3, Z2
+	VPDPBUSD.BCST     388(R13), Z3, Z6
+	VPSRLD            $0x10, Z1, Z5
+	VPANDD.BCST       dword000000ff<>+0(SB), Z5, Z5
+	VCVTDQ2PS         Z5, Z5
+	VMULPS            Z4, Z5, Z5
+	VMOVUPS           Z5, 4992(DX)
+	VPDPBUSD.BCST     392(R13), Z3, Z11
+	VPDPBUSD.BCST     396(R13), Z3, Z12
+	VMOVDQU32         832(BX), Z3
+	VPDPBUSD.BCST     416(R13), Z3, Z2
+	VPDPBUSD.BCST     420(R13), Z3, Z6
+	VPDPBUSD.BCST     424(R13), Z3, Z11
+	VPDPBUSD.BCST     428(R13), Z3, Z12
 	VPSRLD            $0x18, Z1, Z1
 	VCVTDQ2PS         Z1, Z1
 	VMULPS            Z4, Z1, Z1
-	VMOVUPS           Z1, 5056(AX)
-	VMOVDQU32         16(DX), Z1
-	VMOVDQU32         16(DX)(BX*1), Z2
-	VMOVDQU32         16(DX)(BX*2), Z3
-	VMOVDQU32         16(DX)(SI*1), Z4
-	VMOVDQU32         16(DI), Z5
-	VMOVDQU32         16(DI)(BX*1), Z6
-	VMOVDQU32         16(DI)(BX*2), Z7
-	VMOVDQU32         16(DI)(SI*1), Z8
-	VMOVDQU32         16(R8), Z9
-	VMOVDQU32         16(R8)(BX*1), Z10
-	VMOVDQU32         16(R8)(BX*2), Z11
-	VMOVDQU32         16(R8)(SI*1), Z12
-	VMOVDQU32         16(R9), Z13
-	VMOVDQU32         16(R9)(BX*1), Z14
-	VMOVDQU32         16(R9)(BX*2), Z15
-	VMOVDQU32         16(R9)(SI*1), Z16
-	VPUNPCKLDQ        Z2, Z1, Z17
-	VPUNPCKHDQ        Z2, Z1, Z1
-	VMOVUPS           (R11), Z2
-	VMOVUPS           64(R11), Z18
-	VMOVUPS           128(R11), Z19
-	VMOVUPS           192(R11), Z20
-	VPXORD            Z21, Z21, Z21
-	VPXORD            Z22, Z22, Z22
-	VPXORD            Z23, Z23, Z23
-	VPXORD            Z24, Z24, Z24
-	VPUNPCKLDQ        Z4, Z3, Z25
+	VMOVUPS           Z1, 5056(DX)
+	VMOVDQU32         896(BX), Z1
+	VPDPBUSD.BCST     448(R13), Z1, Z2
+	VPDPBUSD.BCST     452(R13), Z1, Z6
+	VPDPBUSD.BCST     456(R13), Z1, Z11
+	VPDPBUSD.BCST     460(R13), Z1, Z12
+	VMOVDQU32         960(BX), Z1
+	VPDPBUSD.BCST     480(R13), Z1, Z2
+	VMOVDQU32         16(SI), Z3
+	VMOVDQU32         16(SI)(DI*1), Z4
+	VMOVDQU32         16(SI)(DI*2), Z5
+	VMOVDQU32         16(SI)(R8*1), Z13
+	VMOVDQU32         16(R9), Z14
+	VMOVDQU32         16(R9)(DI*1), Z15
+	VMOVDQU32         16(R9)(DI*2), Z16
+	VMOVDQU32         16(R9)(R8*1), Z17
+	VMOVDQU32         16(R10), Z18
+	VMOVDQU32         16(R10)(DI*1), Z19
+	VMOVDQU32         16(R10)(DI*2), Z20
+	VMOVDQU32         16(R10)(R8*1), Z21
+	VMOVDQU32         16(R11), Z22
+	VMOVDQU32         16(R11)(DI*1), Z23
+	VMOVDQU32         16(R11)(DI*2), Z24
+	VMOVDQU32         16(R11)(R8*1), Z25
+	VPUNPCKLDQ        Z4, Z3, Z26
 	VPUNPCKHDQ        Z4, Z3, Z3
-	VMOVDQU32         (CX), Z4
-	VPDPBUSD.BCST     (R12), Z4, Z21
-	VPDPBUSD.BCST     4(R12), Z4, Z22
-	VPDPBUSD.BCST     8(R12), Z4, Z23
-	VPDPBUSD.BCST     12(R12), Z4, Z24
-	VMOVDQU32         64(CX), Z4
-	VPDPBUSD.BCST     32(R12), Z4, Z21
-	VPUNPCKLDQ        Z6, Z5, Z26
-	VPUNPCKHDQ        Z6, Z5, Z5
-	VPDPBUSD.BCST     36(R12), Z4, Z22
-	VPDPBUSD.BCST     40(R12), Z4, Z23
-	VPDPBUSD.BCST     44(R12), Z4, Z24
-	VMOVDQU32         128(CX), Z4
-	VPDPBUSD.BCST     64(R12), Z4, Z21
-	VPDPBUSD.BCST     68(R12), Z4, Z22
-	VPDPBUSD.BCST     72(R12), Z4, Z23
-	VPDPBUSD.BCST     76(R12), Z4, Z24
-	VPUNPCKLDQ        Z8, Z7, Z4
-	VPUNPCKHDQ        Z8, Z7, Z6
-	VMOVDQU32         192(CX), Z7
-	VPDPBUSD.BCST     96(R12), Z7, Z21
-	VPDPBUSD.BCST     100(R12), Z7, Z22
-	VPDPBUSD.BCST     104(R12), Z7, Z23
-	VPDPBUSD.BCST     108(R12), Z7, Z24
-	VMOVDQU32         256(CX), Z7
-	VPDPBUSD.BCST     128(R12), Z7, Z21
-	VPUNPCKLDQ        Z10, Z9, Z8
-	VPUNPCKHDQ        Z10, Z9, Z9
-	VPDPBUSD.BCST     132(R12), Z7, Z22
-	VPDPBUSD.BCST     136(R12), Z7, Z23
-	VPDPBUSD.BCST     140(R12), Z7, Z24
-	VMOVDQU32         320(CX), Z7
-	VPDPBUSD.BCST     160(R12), Z7, Z21
-	VPDPBUSD.BCST     164(R12), Z7, Z22
-	VPDPBUSD.BCST     168(R12), Z7, Z23
-	VPDPBUSD.BCST     172(R12), Z7, Z24
-	VPUNPCKLDQ        Z12, Z11, Z7
-	VPUNPCKHDQ        Z12, Z11, Z10
-	VMOVDQU32         384(CX), Z11
-	VPDPBUSD.BCST     192(R12), Z11, Z21
-	VPDPBUSD.BCST     196(R12), Z11, Z22
-	VPDPBUSD.BCST     200(R12), Z11, Z23
-	VPDPBUSD.BCST     204(R12), Z11, Z24
-	VMOVDQU32         448(CX), Z11
-	VPDPBUSD.BCST     224(R12), Z11, Z21
-	VPUNPCKLDQ        Z14, Z13, Z12
-	VPUNPCKHDQ        Z14, Z13, Z13
-	VPDPBUSD.BCST     228(R12), Z11, Z22
-	VPDPBUSD.BCST     232(R12), Z11, Z23
-	VPDPBUSD.BCST     236(R12), Z11, Z24
-	VMOVUPS           4096(CX), Z11
-	VCVTDQ2PS         Z21, Z21
-	VMULPS            Z11, Z21, Z21
-	VCVTDQ2PS         Z22, Z22
-	VPUNPCKLDQ        Z16, Z15, Z14
-	VPUNPCKHDQ        Z16, Z15, Z15
-	VMULPS            Z11, Z22, Z22
-	VCVTDQ2PS         Z23, Z23
-	VMULPS            Z11, Z23, Z23
-	VCVTDQ2PS         Z24, Z24
-	VMULPS            Z11, Z24, Z24
-	VFMADD231PS.BCST  (R13), Z21, Z2
-	VFMADD231PS.BCST  4(R13), Z22, Z18
-	VFMADD231PS.BCST  8(R13), Z23, Z19
-	VPUNPCKLQDQ       Z25, Z17, Z11
-	VPUNPCKHQDQ       Z25, Z17, Z16
-	VFMADD231PS.BCST  12(R13), Z24, Z20
-	VMOVUPS           4608(CX), Z17
-	VFNMADD231PS.BCST (R14), Z17, Z2
-	VFNMADD231PS.BCST 4(R14), Z17, Z18
-	VFNMADD231PS.BCST 8(R14), Z17, Z19
-	VFNMADD231PS.BCST 12(R14), Z17, Z20
-	VPXORD            Z17, Z17, Z17
-	VPUNPCKLQDQ       Z3, Z1, Z21
-	VPUNPCKHQDQ       Z3, Z1, Z23
-	VPXORD            Z1, Z1, Z1
-	VPXORD            Z3, Z3, Z3
-	VPXORD            Z22, Z22, Z22
-	VMOVDQU32         512(CX), Z24
-	VPDPBUSD.BCST     256(R12), Z24, Z17
-	VPDPBUSD.BCST     260(R12), Z24, Z1
-	VPDPBUSD.BCST     264(R12), Z24, Z3
-	VPDPBUSD.BCST     268(R12), Z24, Z22
-	VPUNPCKLQDQ       Z4, Z26, Z24
-	VPUNPCKHQDQ       Z4, Z26, Z4
-	VMOVDQU32         576(CX), Z25
-	VPDPBUSD.BCST     288(R12), Z25, Z17
-	VPDPBUSD.BCST     292(R12), Z25, Z1
-	VPDPBUSD.BCST     296(R12), Z25, Z3
-	VPDPBUSD.BCST     300(R12), Z25, Z22
-	VMOVDQU32         640(CX), Z25
-	VPDPBUSD.BCST     320(R12), Z25, Z17
-	VPUNPCKLQDQ       Z6, Z5, Z26
-	VPUNPCKHQDQ       Z6, Z5, Z5
-	VPDPBUSD.BCST     324(R12), Z25, Z1
-	VPDPBUSD.BCST     328(R12), Z25, Z3
-	VPDPBUSD.BCST     332(R12), Z25, Z22
-	VMOVDQU32         704(CX), Z6
-	VPDPBUSD.BCST     352(R12), Z6, Z17
-	VPDPBUSD.BCST     356(R12), Z6, Z1
-	VPDPBUSD.BCST     360(R12), Z6, Z3
-	VPUNPCKLQDQ       Z7, Z8, Z25
-	VPUNPCKHQDQ       Z7, Z8, Z7
-	VPDPBUSD.BCST     364(R12), Z6, Z22
-	VMOVDQU32         768(CX), Z6
-	VPDPBUSD.BCST     384(R12), Z6, Z17
-	VPDPBUSD.BCST     388(R12), Z6, Z1
-	VPDPBUSD.BCST     392(R12), Z6, Z3
-	VPDPBUSD.BCST     396(R12), Z6, Z22
-	VMOVDQU32         832(CX), Z6
-	VPDPBUSD.BCST     416(R12), Z6, Z17
-	VPUNPCKLQDQ       Z10, Z9, Z8
-	VPUNPCKHQDQ       Z10, Z9, Z9
-	VPDPBUSD.BCST     420(R12), Z6, Z1
-	VPDPBUSD.BCST     424(R12), Z6, Z3
-	VPDPBUSD.BCST     428(R12), Z6, Z22
-	VMOVDQU32         896(CX), Z6
-	VPDPBUSD.BCST     448(R12), Z6, Z17
-	VPDPBUSD.BCST     452(R12), Z6, Z1
-	VPDPBUSD.BCST     456(R12), Z6, Z3
-	VPUNPCKLQDQ       Z14, Z12, Z10
-	VPUNPCKHQDQ       Z14, Z12, Z12
-	VPDPBUSD.BCST     460(R12), Z6, Z22
-	VMOVDQU32         960(CX), Z6
-	VPDPBUSD.BCST     480(R12), Z6, Z17
-	VPDPBUSD.BCST     484(R12), Z6, Z1
-	VPDPBUSD.BCST     488(R12), Z6, Z3
-	VPDPBUSD.BCST     492(R12), Z6, Z22
-	VMOVUPS           4160(CX), Z6
-	VCVTDQ2PS         Z17, Z17
-	VPUNPCKLQDQ       Z15, Z13, Z14
-	VPUNPCKHQDQ       Z15, Z13, Z13
-	VMULPS            Z6, Z17, Z17
-	VCVTDQ2PS         Z1, Z1
-	VMULPS            Z6, Z1, Z1
-	VCVTDQ2PS         Z3, Z3
-	VMULPS            Z6, Z3, Z3
-	VCVTDQ2PS         Z22, Z22
-	VMULPS            Z6, Z22, Z22
-	VSHUFI32X4        $0x88, Z24, Z11, Z6
-	VSHUFI32X4        $0xdd, Z24, Z11, Z11
-	VFMADD231PS.BCST  32(R13), Z17, Z2
-	VFMADD231PS.BCST  36(R13), Z1, Z18
-	VFMADD231PS.BCST  40(R13), Z3, Z19
-	VFMADD231PS.BCST  44(R13), Z22, Z20
-	VMOVUPS           4672(CX), Z1
-	VFNMADD231PS.BCST 32(R14), Z1, Z2
-	VFNMADD231PS.BCST 36(R14), Z1, Z18
-	VSHUFI32X4        $0x88, Z10, Z25, Z3
-	VSHUFI32X4        $0xdd, Z10, Z25, Z10
-	VFNMADD231PS.BCST 40(R14), Z1, Z19
-	VFNMADD231PS.BCST 44(R14), Z1, Z20
-	VPXORD            Z1, Z1, Z1
-	VPXORD            Z15, Z15, Z15
-	VPXORD            Z17, Z17, Z17
-	VPXORD            Z22, Z22, Z22
-	VMOVDQU32         1024(CX), Z24
-	VPDPBUSD.BCST     512(R12), Z24, Z1
-	VSHUFI32X4        $0x88, Z3, Z6, Z25
-	VMOVDQU32         Z25, (SP)
-	VSHUFI32X4        $0x88, Z10, Z11, Z25
-	VMOVDQU32         Z25, 256(SP)
-	VSHUFI32X4        $0xdd, Z3, Z6, Z3
-	VMOVDQU32         Z3, Z6
-	VPSLLD            $0x04, (SP), Z25
-	VPTERNLOGD        $0xe4, Z0, Z25, Z6
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z6, Z6
-	VMOVDQU32         Z6, (AX)
-	PREFETCHT0        (R10)
-	VPDPBUSD.BCST     516(R12), Z24, Z15
-	VPDPBUSD.BCST     520(R12), Z24, Z17
-	VPDPBUSD.BCST     524(R12), Z24, Z22
-	VMOVDQU32         1088(CX), Z6
-	VPDPBUSD.BCST     544(R12), Z6, Z1
-	VPDPBUSD.BCST     548(R12), Z6, Z15
-	VPDPBUSD.BCST     552(R12), Z6, Z17
-	VPSRLD            $0x04, Z3, Z3
-	VPSLLD            $0x03, (SP), Z24
-	VPTERNLOGD        $0xe4, Z0, Z24, Z3
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32         Z3, 512(AX)
-	PREFETCHT0        64(R10)
-	VPDPBUSD.BCST     556(R12), Z6, Z22
-	VMOVDQU32         1152(CX), Z3
-	VPDPBUSD.BCST     576(R12), Z3, Z1
-	VPDPBUSD.BCST     580(R12), Z3, Z15
-	VPDPBUSD.BCST     584(R12), Z3, Z17
-	VPDPBUSD.BCST     588(R12), Z3, Z22
-	VMOVDQU32         1216(CX), Z3
-	VPDPBUSD.BCST     608(R12), Z3, Z1
-	VSHUFI32X4        $0xdd, Z10, Z11, Z6
-	VMOVDQU32         Z6, Z10
-	VPSLLD            $0x04, 256(SP), Z11
-	VPTERNLOGD        $0xe4, Z0, Z11, Z10
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z10, Z10
-	VMOVDQU32         Z10, 256(AX)
-	PREFETCHT0        128(R10)
-	VPDPBUSD.BCST     612(R12), Z3, Z15
-	VPDPBUSD.BCST     616(R12), Z3, Z17
-	VPDPBUSD.BCST     620(R12), Z3, Z22
-	VMOVDQU32         1280(CX), Z3
-	VPDPBUSD.BCST     640(R12), Z3, Z1
-	VPDPBUSD.BCST     644(R12), Z3, Z15
-	VPDPBUSD.BCST     648(R12), Z3, Z17
-	VPSRLD            $0x04, Z6, Z6
-	VPSLLD            $0x03, 256(SP), Z10
-	VPTERNLOGD        $0xe4, Z0, Z10, Z6
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z6, Z6
-	VMOVDQU32         Z6, 768(AX)
-	VPDPBUSD.BCST     652(R12), Z3, Z22
-	VMOVDQU32         1344(CX), Z3
-	VPDPBUSD.BCST     672(R12), Z3, Z1
-	VPDPBUSD.BCST     676(R12), Z3, Z15
-	VPDPBUSD.BCST     680(R12), Z3, Z17
-	VPDPBUSD.BCST     684(R12), Z3, Z22
-	VMOVDQU32         1408(CX), Z3
-	VPDPBUSD.BCST     704(R12), Z3, Z1
-	VSHUFI32X4        $0x88, Z4, Z16, Z6
-	VSHUFI32X4        $0xdd, Z4, Z16, Z4
-	VPDPBUSD.BCST     708(R12), Z3, Z15
-	VPDPBUSD.BCST     712(R12), Z3, Z17
-	VPDPBUSD.BCST     716(R12), Z3, Z22
-	VMOVDQU32         1472(CX), Z3
-	VPDPBUSD.BCST     736(R12), Z3, Z1
-	VPDPBUSD.BCST     740(R12), Z3, Z15
-	VPDPBUSD.BCST     744(R12), Z3, Z17
-	VSHUFI32X4        $0x88, Z12, Z7, Z10
-	VSHUFI32X4        $0xdd, Z12, Z7, Z7
-	VPDPBUSD.BCST     748(R12), Z3, Z22
-	VMOVUPS           4224(CX), Z3
-	VCVTDQ2PS         Z1, Z1
-	VMULPS            Z3, Z1, Z1
-	VCVTDQ2PS         Z15, Z15
-	VMULPS            Z3, Z15, Z15
-	VCVTDQ2PS         Z17, Z17
-	VSHUFI32X4        $0x88, Z10, Z6, Z11
-	VMOVDQU32         Z11, 64(SP)
-	VSHUFI32X4        $0x88, Z7, Z4, Z11
-	VMOVDQU32         Z11, 320(SP)
-	VSHUFI32X4        $0xdd, Z10, Z6, Z6
-	VMOVDQU32         Z6, Z10
-	VPSLLD            $0x04, 64(SP), Z11
-	VPTERNLOGD        $0xe4, Z0, Z11, Z10
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z10, Z10
-	VMOVDQU32         Z10, 64(AX)
-	PREFETCHT0        192(R10)
-	VMULPS            Z3, Z17, Z17
-	VCVTDQ2PS         Z22, Z22
-	VMULPS            Z3, Z22, Z22
-	VFMADD231PS.BCST  64(R13), Z1, Z2
-	VFMADD231PS.BCST  68(R13), Z15, Z18
-	VFMADD231PS.BCST  72(R13), Z17, Z19
-	VFMADD231PS.BCST  76(R13), Z22, Z20
-	VMOVUPS           4736(CX), Z1
-	VPSRLD            $0x04, Z6, Z3
-	VPSLLD            $0x03, 64(SP), Z6
-	VPTERNLOGD        $0xe4, Z0, Z6, Z3
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32         Z3, 576(AX)
-	PREFETCHT0        256(R10)
-	VFNMADD231PS.BCST 64(R14), Z1, Z2
-	VFNMADD231PS.BCST 68(R14), Z1, Z18
-	VFNMADD231PS.BCST 72(R14), Z1, Z19
-	VFNMADD231PS.BCST 76(R14), Z1, Z20
-	VPXORD            Z1, Z1, Z1
-	VPXORD            Z3, Z3, Z3
-	VPXORD            Z6, Z6, Z6
-	VSHUFI32X4        $0xdd, Z7, Z4, Z7
-	VMOVDQU32         Z7, Z4
-	VPSLLD            $0x04, 320(SP), Z10
-	VPTERNLOGD        $0xe4, Z0, Z10, Z4
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z4, Z4
-	VMOVDQU32         Z4, 320(AX)
-	VPXORD            Z4, Z4, Z4
-	VMOVDQU32         1536(CX), Z10
-	VPDPBUSD.BCST     768(R12), Z10, Z1
-	VPDPBUSD.BCST     772(R12), Z10, Z3
-	VPDPBUSD.BCST     776(R12), Z10, Z6
-	VPDPBUSD.BCST     780(R12), Z10, Z4
-	VMOVDQU32         1600(CX), Z10
-	VPDPBUSD.BCST     800(R12), Z10, Z1
-	VPSRLD            $0x04, Z7, Z7
-	VPSLLD            $0x03, 320(SP), Z11
-	VPTERNLOGD        $0xe4, Z0, Z11, Z7
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z7, Z7
-	VMOVDQU32         Z7, 832(AX)
-	PREFETCHT0        320(R10)
-	VPDPBUSD.BCST     804(R12), Z10, Z3
-	VPDPBUSD.BCST     808(R12), Z10, Z6
-	VPDPBUSD.BCST     812(R12), Z10, Z4
-	VMOVDQU32         1664(CX), Z7
-	VPDPBUSD.BCST     832(R12), Z7, Z1
-	VPDPBUSD.BCST     836(R12), Z7, Z3
-	VPDPBUSD.BCST     840(R12), Z7, Z6
-	VSHUFI32X4        $0x88, Z26, Z21, Z10
-	VSHUFI32X4        $0xdd, Z26, Z21, Z11
-	VPDPBUSD.BCST     844(R12), Z7, Z4
-	VMOVDQU32         1728(CX), Z7
-	VPDPBUSD.BCST     864(R12), Z7, Z1
-	VPDPBUSD.BCST     868(R12), Z7, Z3
-	VPDPBUSD.BCST     872(R12), Z7, Z6
-	VPDPBUSD.BCST     876(R12), Z7, Z4
-	VMOVDQU32         1792(CX), Z7
-	VSHUFI32X4        $0x88, Z14, Z8, Z12
-	VSHUFI32X4        $0xdd, Z14, Z8, Z8
-	VPDPBUSD.BCST     896(R12), Z7, Z1
-	VPDPBUSD.BCST     900(R12), Z7, Z3
-	VPDPBUSD.BCST     904(R12), Z7, Z6
-	VPDPBUSD.BCST     908(R12), Z7, Z4
-	VMOVDQU32         1856(CX), Z7
-	VPDPBUSD.BCST     928(R12), Z7, Z1
-	VPDPBUSD.BCST     932(R12), Z7, Z3
-	VPDPBUSD.BCST     936(R12), Z7, Z6
-	VSHUFI32X4        $0x88, Z12, Z10, Z14
-	VMOVDQU32         Z14, 128(SP)
-	VSHUFI32X4        $0x88, Z8, Z11, Z14
-	VMOVDQU32         Z14, 384(SP)
-	VSHUFI32X4        $0xdd, Z12, Z10, Z10
-	VMOVDQU32         Z10, Z12
-	VPSLLD            $0x04, 128(SP), Z14
-	VPTERNLOGD        $0xe4, Z0, Z14, Z12
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z12, Z12
-	VMOVDQU32         Z12, 128(AX)
-	PREFETCHT0        384(R10)
-	VPDPBUSD.BCST     940(R12), Z7, Z4
-	VMOVDQU32         1920(CX), Z7
-	VPDPBUSD.BCST     960(R12), Z7, Z1
-	VPDPBUSD.BCST     964(R12), Z7, Z3
-	VPDPBUSD.BCST     968(R12), Z7, Z6
-	VPDPBUSD.BCST     972(R12), Z7, Z4
-	VMOVDQU32         1984(CX), Z7
-	VPSRLD            $0x04, Z10, Z10
-	VPSLLD            $0x03, 128(SP), Z12
-	VPTERNLOGD        $0xe4, Z0, Z12, Z10
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z10, Z10
-	VMOVDQU32         Z10, 640(AX)
-	VPDPBUSD.BCST     992(R12), Z7, Z1
-	VPDPBUSD.BCST     996(R12), Z7, Z3
-	VPDPBUSD.BCST     1000(R12), Z7, Z6
-	VPDPBUSD.BCST     1004(R12), Z7, Z4
-	VMOVUPS           4288(CX), Z7
-	VCVTDQ2PS         Z1, Z1
-	VMULPS            Z7, Z1, Z1
-	VCVTDQ2PS         Z3, Z3
-	VSHUFI32X4        $0xdd, Z8, Z11, Z8
-	VMOVDQU32         Z8, Z10
-	VPSLLD            $0x04, 384(SP), Z11
-	VPTERNLOGD        $0xe4, Z0, Z11, Z10
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z10, Z10
-	VMOVDQU32         Z10, 384(AX)
-	PREFETCHT0        448(R10)
-	VMULPS            Z7, Z3, Z3
+	VPDPBUSD.BCST     484(R13), Z1, Z6
+	VPDPBUSD.BCST     488(R13), Z1, Z11
+	VPDPBUSD.BCST     492(R13), Z1, Z12
+	VMOVUPS           4160(BX), Z1
+	VCVTDQ2PS         Z2, Z2
+	VMULPS            Z1, Z2, Z2
+	VPUNPCKLDQ        Z13, Z5, Z4
+	VPUNPCKHDQ        Z13, Z5, Z5
 	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z7, Z6, Z6
-	VCVTDQ2PS         Z4, Z4
-	VMULPS            Z7, Z4, Z4
-	VFMADD231PS.BCST  96(R13), Z1, Z2
-	VFMADD231PS.BCST  100(R13), Z3, Z18
-	VPSRLD            $0x04, Z8, Z1
-	VPSLLD            $0x03, 384(SP), Z3
-	VPTERNLOGD        $0xe4, Z0, Z3, Z1
+	VMULPS            Z1, Z6, Z6
+	VCVTDQ2PS         Z11, Z11
+	VMULPS            Z1, Z11, Z11
+	VCVTDQ2PS         Z12, Z12
+	VMULPS            Z1, Z12, Z12
+	VFMADD231PS.BCST  32(R14), Z2, Z7
+	VPUNPCKLDQ        Z15, Z14, Z1
+	VPUNPCKHDQ        Z15, Z14, Z2
+	VFMADD231PS.BCST  36(R14), Z6, Z8
+	VFMADD231PS.BCST  40(R14), Z11, Z9
+	VFMADD231PS.BCST  44(R14), Z12, Z10
+	VMOVUPS           4672(BX), Z6
+	VFNMADD231PS.BCST 32(R15), Z6, Z7
+	VFNMADD231PS.BCST 36(R15), Z6, Z8
+	VPUNPCKLDQ        Z17, Z16, Z11
+	VPUNPCKHDQ        Z17, Z16, Z12
+	VFNMADD231PS.BCST 40(R15), Z6, Z9
+	VFNMADD231PS.BCST 44(R15), Z6, Z10
+	VPXORD            Z6, Z6, Z6
+	VPXORD            Z13, Z13, Z13
+	VPXORD            Z14, Z14, Z14
+	VPXORD            Z15, Z15, Z15
+	VMOVDQU32         1024(BX), Z16
+	VPUNPCKLDQ        Z19, Z18, Z17
+	VPUNPCKHDQ        Z19, Z18, Z18
+	VPDPBUSD.BCST     512(R13), Z16, Z6
+	VPDPBUSD.BCST     516(R13), Z16, Z13
+	VPDPBUSD.BCST     520(R13), Z16, Z14
+	VPDPBUSD.BCST     524(R13), Z16, Z15
+	VMOVDQU32         1088(BX), Z16
+	VPDPBUSD.BCST     544(R13), Z16, Z6
+	VPDPBUSD.BCST     548(R13), Z16, Z13
+	VPUNPCKLDQ        Z21, Z20, Z19
+	VPUNPCKHDQ        Z21, Z20, Z20
+	VPDPBUSD.BCST     552(R13), Z16, Z14
+	VPDPBUSD.BCST     556(R13), Z16, Z15
+	VMOVDQU32         1152(BX), Z16
+	VPDPBUSD.BCST     576(R13), Z16, Z6
+	VPDPBUSD.BCST     580(R13), Z16, Z13
+	VPDPBUSD.BCST     584(R13), Z16, Z14
+	VPUNPCKLDQ        Z23, Z22, Z21
+	VPUNPCKHDQ        Z23, Z22, Z22
+	VPDPBUSD.BCST     588(R13), Z16, Z15
+	VMOVDQU32         1216(BX), Z16
+	VPDPBUSD.BCST     608(R13), Z16, Z6
+	VPDPBUSD.BCST     612(R13), Z16, Z13
+	VPDPBUSD.BCST     616(R13), Z16, Z14
+	VPDPBUSD.BCST     620(R13), Z16, Z15
+	VMOVDQU32         1280(BX), Z16
+	VPUNPCKLDQ        Z25, Z24, Z23
+	VPUNPCKHDQ        Z25, Z24, Z24
+	VPDPBUSD.BCST     640(R13), Z16, Z6
+	VPDPBUSD.BCST     644(R13), Z16, Z13
+	VPDPBUSD.BCST     648(R13), Z16, Z14
+	VPDPBUSD.BCST     652(R13), Z16, Z15
+	VMOVDQU32         1344(BX), Z16
+	VPDPBUSD.BCST     672(R13), Z16, Z6
+	VPDPBUSD.BCST     676(R13), Z16, Z13
+	VPUNPCKLQDQ       Z4, Z26, Z25
+	VPUNPCKHQDQ       Z4, Z26, Z4
+	VPDPBUSD.BCST     680(R13), Z16, Z14
+	VPDPBUSD.BCST     684(R13), Z16, Z15
+	VMOVDQU32         1408(BX), Z16
+	VPDPBUSD.BCST     704(R13), Z16, Z6
+	VPDPBUSD.BCST     708(R13), Z16, Z13
+	VPDPBUSD.BCST     712(R13), Z16, Z14
+	VPUNPCKLQDQ       Z5, Z3, Z26
+	VPUNPCKHQDQ       Z5, Z3, Z3
+	VPDPBUSD.BCST     716(R13), Z16, Z15
+	VMOVDQU32         1472(BX), Z5
+	VPDPBUSD.BCST     736(R13), Z5, Z6
+	VPDPBUSD.BCST     740(R13), Z5, Z13
+	VPDPBUSD.BCST     744(R13), Z5, Z14
+	VPDPBUSD.BCST     748(R13), Z5, Z15
+	VMOVUPS           4224(BX), Z5
+	VPUNPCKLQDQ       Z11, Z1, Z16
+	VPUNPCKHQDQ       Z11, Z1, Z1
+	VCVTDQ2PS         Z6, Z6
+	VMULPS            Z5, Z6, Z6
+	VCVTDQ2PS         Z13, Z13
+	VMULPS            Z5, Z13, Z13
+	VCVTDQ2PS         Z14, Z14
+	VMULPS            Z5, Z14, Z14
+	VCVTDQ2PS         Z15, Z15
+	VPUNPCKLQDQ       Z12, Z2, Z11
+	VPUNPCKHQDQ       Z12, Z2, Z2
+	VMULPS            Z5, Z15, Z15
+	VFMADD231PS.BCST  64(R14), Z6, Z7
+	VFMADD231PS.BCST  68(R14), Z13, Z8
+	VFMADD231PS.BCST  72(R14), Z14, Z9
+	VFMADD231PS.BCST  76(R14), Z15, Z10
+	VMOVUPS           4736(BX), Z5
+	VPUNPCKLQDQ       Z19, Z17, Z6
+	VPUNPCKHQDQ       Z19, Z17, Z12
+	VFNMADD231PS.BCST 64(R15), Z5, Z7
+	VFNMADD231PS.BCST 68(R15), Z5, Z8
+	VFNMADD231PS.BCST 72(R15), Z5, Z9
+	VFNMADD231PS.BCST 76(R15), Z5, Z10
+	VPXORD            Z5, Z5, Z5
+	VPXORD            Z13, Z13, Z13
+	VPXORD            Z14, Z14, Z14
+	VPUNPCKLQDQ       Z20, Z18, Z15
+	VPUNPCKHQDQ       Z20, Z18, Z18
+	VPXORD            Z17, Z17, Z17
+	VMOVDQU32         1536(BX), Z19
+	VPDPBUSD.BCST     768(R13), Z19, Z5
+	VPDPBUSD.BCST     772(R13), Z19, Z13
+	VPDPBUSD.BCST     776(R13), Z19, Z14
+	VPDPBUSD.BCST     780(R13), Z19, Z17
+	VPUNPCKLQDQ       Z23, Z21, Z19
+	VPUNPCKHQDQ       Z23, Z21, Z20
+	VMOVDQU32         1600(BX), Z21
+	VPDPBUSD.BCST     800(R13), Z21, Z5
+	VPDPBUSD.BCST     804(R13), Z21, Z13
+	VPDPBUSD.BCST     808(R13), Z21, Z14
+	VPDPBUSD.BCST     812(R13), Z21, Z17
+	VMOVDQU32         1664(BX), Z21
+	VPDPBUSD.BCST     832(R13), Z21, Z5
+	VPUNPCKLQDQ       Z24, Z22, Z23
+	VPUNPCKHQDQ       Z24, Z22, Z22
+	VPDPBUSD.BCST     836(R13), Z21, Z13
+	VPDPBUSD.BCST     840(R13), Z21, Z14
+	VPDPBUSD.BCST     844(R13), Z21, Z17
+	VMOVDQU32         1728(BX), Z21
+	VPDPBUSD.BCST     864(R13), Z21, Z5
+	VPDPBUSD.BCST     868(R13), Z21, Z13
+	VPDPBUSD.BCST     872(R13), Z21, Z14
+	VSHUFI32X4        $0x88, Z16, Z25, Z24
+	VSHUFI32X4        $0xdd, Z16, Z25, Z16
+	VPDPBUSD.BCST     876(R13), Z21, Z17
+	VMOVDQU32         1792(BX), Z21
+	VPDPBUSD.BCST     896(R13), Z21, Z5
+	VPDPBUSD.BCST     900(R13), Z21, Z13
+	VPDPBUSD.BCST     904(R13), Z21, Z14
+	VPDPBUSD.BCST     908(R13), Z21, Z17
+	VSHUFI32X4        $0x88, Z19, Z6, Z21
+	VSHUFI32X4        $0xdd, Z19, Z6, Z6
+	VMOVDQU32         1856(BX), Z19
+	VPDPBUSD.BCST     928(R13), Z19, Z5
+	VPDPBUSD.BCST     932(R13), Z19, Z13
+	VPDPBUSD.BCST     936(R13), Z19, Z14
+	VPDPBUSD.BCST     940(R13), Z19, Z17
+	VMOVDQU32         1920(BX), Z19
+	VPDPBUSD.BCST     960(R13), Z19, Z5
+	VSHUFI32X4        $0x88, Z21, Z24, Z25
+	VMOVDQU32         Z25, (SP)
+	VSHUFI32X4        $0x88, Z6, Z16, Z25
+	VMOVDQU32         Z25, 256(SP)
+	VSHUFI32X4        $0xdd, Z21, Z24, Z21
+	VMOVDQU32         Z21, Z24
+	VPSLLD            $0x04, (SP), Z25
+	VPTERNLOGD        $0xe4, Z0, Z25, Z24
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z24, Z24
+	VMOVDQU32         Z24, (DX)
+	PREFETCHT1        (AX)
+	PREFETCHT0        (CX)
+	VPDPBUSD.BCST     964(R13), Z19, Z13
+	VPDPBUSD.BCST     968(R13), Z19, Z14
+	VPDPBUSD.BCST     972(R13), Z19, Z17
+	VMOVDQU32         1984(BX), Z19
+	VPDPBUSD.BCST     992(R13), Z19, Z5
+	VPDPBUSD.BCST     996(R13), Z19, Z13
+	VPDPBUSD.BCST     1000(R13), Z19, Z14
+	VPSRLD            $0x04, Z21, Z21
+	VPSLLD            $0x03, (SP), Z24
+	VPTERNLOGD        $0xe4, Z0, Z24, Z21
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z21, Z21
+	VMOVDQU32         Z21, 512(DX)
+	PREFETCHT1        64(AX)
+	PREFETCHT0        64(CX)
+	VPDPBUSD.BCST     1004(R13), Z19, Z17
+	VMOVUPS           4288(BX), Z19
+	VCVTDQ2PS         Z5, Z5
+	VMULPS            Z19, Z5, Z5
+	VCVTDQ2PS         Z13, Z13
+	VMULPS            Z19, Z13, Z13
+	VSHUFI32X4        $0xdd, Z6, Z16, Z6
+	VMOVDQU32         Z6, Z16
+	VPSLLD            $0x04, 256(SP), Z21
+	VPTERNLOGD        $0xe4, Z0, Z21, Z16
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z16, Z16
+	VMOVDQU32         Z16, 256(DX)
+	PREFETCHT1        128(AX)
+	PREFETCHT0        128(CX)
+	VCVTDQ2PS         Z14, Z14
+	VMULPS            Z19, Z14, Z14
+	VCVTDQ2PS         Z17, Z17
+	VMULPS            Z19, Z17, Z17
+	VFMADD231PS.BCST  96(R14), Z5, Z7
+	VFMADD231PS.BCST  100(R14), Z13, Z8
+	VFMADD231PS.BCST  104(R14), Z14, Z9
+	VPSRLD            $0x04, Z6, Z5
+	VPSLLD            $0x03, 256(SP), Z6
+	VPTERNLOGD        $0xe4, Z0, Z6, Z5
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z5, Z5
+	VMOVDQU32         Z5, 768(DX)
+	VFMADD231PS.BCST  108(R14), Z17, Z10
+	VMOVUPS           4800(BX), Z5
+	VFNMADD231PS.BCST 96(R15), Z5, Z7
+	VFNMADD231PS.BCST 100(R15), Z5, Z8
+	VFNMADD231PS.BCST 104(R15), Z5, Z9
+	VFNMADD231PS.BCST 108(R15), Z5, Z10
+	VSHUFI32X4        $0x88, Z1, Z4, Z5
+	VSHUFI32X4        $0xdd, Z1, Z4, Z1
+	VPXORD            Z4, Z4, Z4
+	VPXORD            Z6, Z6, Z6
+	VPXORD            Z13, Z13, Z13
+	VPXORD            Z14, Z14, Z14
+	VMOVDQU32         2048(BX), Z16
+	VPDPBUSD.BCST     1024(R13), Z16, Z4
+	VPDPBUSD.BCST     1028(R13), Z16, Z6
+	VSHUFI32X4        $0x88, Z20, Z12, Z17
+	VSHUFI32X4        $0xdd, Z20, Z12, Z12
+	VPDPBUSD.BCST     1032(R13), Z16, Z13
+	VPDPBUSD.BCST     1036(R13), Z16, Z14
+	VMOVDQU32         2112(BX), Z16
+	VPDPBUSD.BCST     1056(R13), Z16, Z4
+	VPDPBUSD.BCST     1060(R13), Z16, Z6
+	VPDPBUSD.BCST     1064(R13), Z16, Z13
+	VPDPBUSD.BCST     1068(R13), Z16, Z14
+	VSHUFI32X4        $0x88, Z17, Z5, Z16
+	VMOVDQU32         Z16, 64(SP)
+	VSHUFI32X4        $0x88, Z12, Z1, Z16
+	VMOVDQU32         Z16, 320(SP)
+	VSHUFI32X4        $0xdd, Z17, Z5, Z5
+	VMOVDQU32         Z5, Z16
+	VPSLLD            $0x04, 64(SP), Z17
+	VPTERNLOGD        $0xe4, Z0, Z17, Z16
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z16, Z16
+	VMOVDQU32         Z16, 64(DX)
+	PREFETCHT1        192(AX)
+	PREFETCHT0        192(CX)
+	VMOVDQU32         2176(BX), Z16
+	VPDPBUSD.BCST     1088(R13), Z16, Z4
+	VPDPBUSD.BCST     1092(R13), Z16, Z6
+	VPDPBUSD.BCST     1096(R13), Z16, Z13
+	VPDPBUSD.BCST     1100(R13), Z16, Z14
+	VMOVDQU32         2240(BX), Z16
+	VPSRLD            $0x04, Z5, Z5
+	VPSLLD            $0x03, 64(SP), Z17
+	VPTERNLOGD        $0xe4, Z0, Z17, Z5
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z5, Z5
+	VMOVDQU32         Z5, 576(DX)
+	PREFETCHT1        256(AX)
+	PREFETCHT0        256(CX)
+	VPDPBUSD.BCST     1120(R13), Z16, Z4
+	VPDPBUSD.BCST     1124(R13), Z16, Z6
+	VPDPBUSD.BCST     1128(R13), Z16, Z13
+	VPDPBUSD.BCST     1132(R13), Z16, Z14
+	VMOVDQU32         2304(BX), Z5
+	VPDPBUSD.BCST     1152(R13), Z5, Z4
+	VPDPBUSD.BCST     1156(R13), Z5, Z6
+	VSHUFI32X4        $0xdd, Z12, Z1, Z1
+	VMOVDQU32         Z1, Z12
+	VPSLLD            $0x04, 320(SP), Z16
+	VPTERNLOGD        $0xe4, Z0, Z16, Z12
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z12, Z12
+	VMOVDQU32         Z12, 320(DX)
+	VPDPBUSD.BCST     1160(R13), Z5, Z13
+	VPDPBUSD.BCST     1164(R13), Z5, Z14
+	VMOVDQU32         2368(BX), Z5
+	VPDPBUSD.BCST     1184(R13), Z5, Z4
+	VPDPBUSD.BCST     1188(R13), Z5, Z6
+	VPDPBUSD.BCST     1192(R13), Z5, Z13
+	VPDPBUSD.BCST     1196(R13), Z5, Z14
+	VPSRLD            $0x04, Z1, Z1
+	VPSLLD            $0x03, 320(SP), Z5
+	VPTERNLOGD        $0xe4, Z0, Z5, Z1
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
-	VMOVDQU32         Z1, 896(AX)
-	PREFETCHT0        512(R10)
-	VFMADD231PS.BCST  104(R13), Z6, Z19
-	VFMADD231PS.BCST  108(R13), Z4, Z20
-	VMOVUPS           4800(CX), Z1
-	VFNMADD231PS.BCST 96(R14), Z1, Z2
-	VFNMADD231PS.BCST 100(R14), Z1, Z18
-	VFNMADD231PS.BCST 104(R14), Z1, Z19
-	VFNMADD231PS.BCST 108(R14), Z1, Z20
-	VSHUFI32X4        $0x88, Z5, Z23, Z1
-	VSHUFI32X4        $0xdd, Z5, Z23, Z3
+	VMOVDQU32         Z1, 832(DX)
+	PREFETCHT1        320(AX)
+	PREFETCHT0        320(CX)
+	VMOVDQU32         2432(BX), Z1
+	VPDPBUSD.BCST     1216(R13), Z1, Z4
+	VPDPBUSD.BCST     1220(R13), Z1, Z6
+	VPDPBUSD.BCST     1224(R13), Z1, Z13
+	VPDPBUSD.BCST     1228(R13), Z1, Z14
+	VMOVDQU32         2496(BX), Z1
+	VSHUFI32X4        $0x88, Z11, Z26, Z5
+	VSHUFI32X4        $0xdd, Z11, Z26, Z11
+	VPDPBUSD.BCST     1248(R13), Z1, Z4
+	VPDPBUSD.BCST     1252(R13), Z1, Z6
+	VPDPBUSD.BCST     1256(R13), Z1, Z13
+	VPDPBUSD.BCST     1260(R13), Z1, Z14
+	VMOVUPS           4352(BX), Z1
+	VCVTDQ2PS         Z4, Z4
+	VMULPS            Z1, Z4, Z4
+	VSHUFI32X4        $0x88, Z23, Z15, Z12
+	VSHUFI32X4        $0xdd, Z23, Z15, Z15
+	VCVTDQ2PS         Z6, Z6
+	VMULPS            Z1, Z6, Z6
+	VCVTDQ2PS         Z13, Z13
+	VMULPS            Z1, Z13, Z13
+	VCVTDQ2PS         Z14, Z14
+	VMULPS            Z1, Z14, Z14
+	VFMADD231PS.BCST  128(R14), Z4, Z7
+	VSHUFI32X4        $0x88, Z12, Z5, Z1
+	VMOVDQU32         Z1, 128(SP)
+	VSHUFI32X4        $0x88, Z15, Z11, Z1
+	VMOVDQU32         Z1, 384(SP)
+	VSHUFI32X4        $0xdd, Z12, Z5, Z1
+	VMOVDQU32         Z1, Z4
+	VPSLLD            $0x04, 128(SP), Z5
+	VPTERNLOGD        $0xe4, Z0, Z5, Z4
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z4, Z4
+	VMOVDQU32         Z4, 128(DX)
+	PREFETCHT1        384(AX)
+	PREFETCHT0        384(CX)
+	VFMADD231PS.BCST  132(R14), Z6, Z8
+	VFMADD231PS.BCST  136(R14), Z13, Z9
+	VFMADD231PS.BCST  140(R14), Z14, Z10
+	VMOVUPS           4864(BX), Z4
+	VFNMADD231PS.BCST 128(R15), Z4, Z7
+	VFNMADD231PS.BCST 132(R15), Z4, Z8
+	VPSRLD            $0x04, Z1, Z1
+	VPSLLD            $0x03, 128(SP), Z5
+	VPTERNLOGD        $0xe4, Z0, Z5, Z1
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
+	VMOVDQU32         Z1, 640(DX)
+	VFNMADD231PS.BCST 136(R15), Z4, Z9
+	VFNMADD231PS.BCST 140(R15), Z4, Z10
+	VPXORD            Z1, Z1, Z1
 	VPXORD            Z4, Z4, Z4
 	VPXORD            Z5, Z5, Z5
 	VPXORD            Z6, Z6, Z6
-	VPXORD            Z7, Z7, Z7
-	VMOVDQU32         2048(CX), Z8
-	VPDPBUSD.BCST     1024(R12), Z8, Z4
-	VPDPBUSD.BCST     1028(R12), Z8, Z5
-	VPDPBUSD.BCST     1032(R12), Z8, Z6
-	VSHUFI32X4        $0x88, Z13, Z9, Z10
-	VSHUFI32X4        $0xdd, Z13, Z9, Z9
-	VPDPBUSD.BCST     1036(R12), Z8, Z7
-	VMOVDQU32         2112(CX), Z8
-	VPDPBUSD.BCST     1056(R12), Z8, Z4
-	VPDPBUSD.BCST     1060(R12), Z8, Z5
-	VPDPBUSD.BCST     1064(R12), Z8, Z6
-	VPDPBUSD.BCST     1068(R12), Z8, Z7
-	VMOVDQU32         2176(CX), Z8
-	VSHUFI32X4        $0x88, Z10, Z1, Z11
-	VMOVDQU32         Z11, 192(SP)
-	VSHUFI32X4        $0x88, Z9, Z3, Z11
-	VMOVDQU32         Z11, 448(SP)
-	VSHUFI32X4        $0xdd, Z10, Z1, Z1
-	VMOVDQU32         Z1, Z10
-	VPSLLD            $0x04, 192(SP), Z11
-	VPTERNLOGD        $0xe4, Z0, Z11, Z10
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z10, Z10
-	VMOVDQU32         Z10, 192(AX)
-	VPDPBUSD.BCST     1088(R12), Z8, Z4
-	VPDPBUSD.BCST     1092(R12), Z8, Z5
-	VPDPBUSD.BCST     1096(R12), Z8, Z6
-	VPDPBUSD.BCST     1100(R12), Z8, Z7
-	VMOVDQU32         2240(CX), Z8
-	VPDPBUSD.BCST     1120(R12), Z8, Z4
-	VPDPBUSD.BCST     1124(R12), Z8, Z5
-	VPDPBUSD.BCST     1128(R12), Z8, Z6
-	VPSRLD            $0x04, Z1, Z1
-	VPSLLD            $0x03, 192(SP), Z10
-	VPTERNLOGD        $0xe4, Z0, Z10, Z1
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
-	VMOVDQU32         Z1, 704(AX)
-	PREFETCHT0        576(R10)
-	VPDPBUSD.BCST     1132(R12), Z8, Z7
-	VMOVDQU32         2304(CX), Z1
-	VPDPBUSD.BCST     1152(R12), Z1, Z4
-	VPDPBUSD.BCST     1156(R12), Z1, Z5
-	VPDPBUSD.BCST     1160(R12), Z1, Z6
-	VPDPBUSD.BCST     1164(R12), Z1, Z7
-	VMOVDQU32         2368(CX), Z1
-	VSHUFI32X4        $0xdd, Z9, Z3, Z3
-	VMOVDQU32         Z3, Z8
-	VPSLLD            $0x04, 448(SP), Z9
-	VPTERNLOGD        $0xe4, Z0, Z9, Z8
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z8, Z8
-	VMOVDQU32         Z8, 448(AX)
-	PREFETCHT0        640(R10)
-	VPDPBUSD.BCST     1184(R12), Z1, Z4
-	VPDPBUSD.BCST     1188(R12), Z1, Z5
-	VPDPBUSD.BCST     1192(R12), Z1, Z6
-	VPDPBUSD.BCST     1196(R12), Z1, Z7
-	VMOVDQU32         2432(CX), Z1
-	VPDPBUSD.BCST     1216(R12), Z1, Z4
-	VPDPBUSD.BCST     1220(R12), Z1, Z5
-	VPDPBUSD.BCST     1224(R12), Z1, Z6
+	VMOVDQU32         2560(BX), Z12
+	VSHUFI32X4        $0xdd, Z15, Z11, Z11
+	VMOVDQU32         Z11, Z13
+	VPSLLD            $0x04, 384(SP), Z14
+	VPTERNLOGD        $0xe4, Z0, Z14, Z13
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z13, Z13
+	VMOVDQU32         Z13, 384(DX)
+	PREFETCHT1        448(AX)
+	PREFETCHT0        448(CX)
+	VPDPBUSD.BCST     1280(R13), Z12, Z1
+	VPDPBUSD.BCST     1284(R13), Z12, Z4
+	VPDPBUSD.BCST     1288(R13), Z12, Z5
+	VPDPBUSD.BCST     1292(R13), Z12, Z6
+	VMOVDQU32         2624(BX), Z12
+	VPDPBUSD.BCST     1312(R13), Z12, Z1
+	VPSRLD            $0x04, Z11, Z11
+	VPSLLD            $0x03, 384(SP), Z13
+	VPTERNLOGD        $0xe4, Z0, Z13, Z11
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z11, Z11
+	VMOVDQU32         Z11, 896(DX)
+	PREFETCHT1        512(AX)
+	PREFETCHT0        512(CX)
+	VPDPBUSD.BCST     1316(R13), Z12, Z4
+	VPDPBUSD.BCST     1320(R13), Z12, Z5
+	VPDPBUSD.BCST     1324(R13), Z12, Z6
+	VMOVDQU32         2688(BX), Z11
+	VPDPBUSD.BCST     1344(R13), Z11, Z1
+	VPDPBUSD.BCST     1348(R13), Z11, Z4
+	VPDPBUSD.BCST     1352(R13), Z11, Z5
+	VSHUFI32X4        $0x88, Z2, Z3, Z12
+	VSHUFI32X4        $0xdd, Z2, Z3, Z2
+	VPDPBUSD.BCST     1356(R13), Z11, Z6
+	VMOVDQU32         2752(BX), Z3
+	VPDPBUSD.BCST     1376(R13), Z3, Z1
+	VPDPBUSD.BCST     1380(R13), Z3, Z4
+	VPDPBUSD.BCST     1384(R13), Z3, Z5
+	VPDPBUSD.BCST     1388(R13), Z3, Z6
+	VMOVDQU32         2816(BX), Z3
+	VSHUFI32X4        $0x88, Z22, Z18, Z11
+	VSHUFI32X4        $0xdd, Z22, Z18, Z13
+	VPDPBUSD.BCST     1408(R13), Z3, Z1
+	VPDPBUSD.BCST     1412(R13), Z3, Z4
+	VPDPBUSD.BCST     1416(R13), Z3, Z5
+	VPDPBUSD.BCST     1420(R13), Z3, Z6
+	VMOVDQU32         2880(BX), Z3
+	VPDPBUSD.BCST     1440(R13), Z3, Z1
+	VSHUFI32X4        $0x88, Z11, Z12, Z14
+	VMOVDQU32         Z14, 192(SP)
+	VSHUFI32X4        $0x88, Z13, Z2, Z14
+	VMOVDQU32         Z14, 448(SP)
+	VSHUFI32X4        $0xdd, Z11, Z12, Z11
+	VMOVDQU32         Z11, Z12
+	VPSLLD            $0x04, 192(SP), Z14
+	VPTERNLOGD        $0xe4, Z0, Z14, Z12
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z12, Z12
+	VMOVDQU32         Z12, 192(DX)
+	VPDPBUSD.BCST     1444(R13), Z3, Z4
+	VPDPBUSD.BCST     1448(R13), Z3, Z5
+	VPDPBUSD.BCST     1452(R13), Z3, Z6
+	VMOVDQU32         2944(BX), Z3
+	VPDPBUSD.BCST     1472(R13), Z3, Z1
+	VPDPBUSD.BCST     1476(R13), Z3, Z4
+	VPDPBUSD.BCST     1480(R13), Z3, Z5
+	VPSRLD            $0x04, Z11, Z11
+	VPSLLD            $0x03, 192(SP), Z12
+	VPTERNLOGD        $0xe4, Z0, Z12, Z11
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z11, Z11
+	VMOVDQU32         Z11, 704(DX)
+	PREFETCHT1        576(AX)
+	PREFETCHT0        576(CX)
+	VPDPBUSD.BCST     1484(R13), Z3, Z6
+	VMOVDQU32         3008(BX), Z3
+	VPDPBUSD.BCST     1504(R13), Z3, Z1
+	VPDPBUSD.BCST     1508(R13), Z3, Z4
+	VPDPBUSD.BCST     1512(R13), Z3, Z5
+	VPDPBUSD.BCST     1516(R13), Z3, Z6
+	VMOVUPS           4416(BX), Z3
+	VSHUFI32X4        $0xdd, Z13, Z2, Z2
+	VMOVDQU32         Z2, Z11
+	VPSLLD            $0x04, 448(SP), Z12
+	VPTERNLOGD        $0xe4, Z0, Z12, Z11
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z11, Z11
+	VMOVDQU32         Z11, 448(DX)
+	PREFETCHT1        640(AX)
+	PREFETCHT0        640(CX)
+	VCVTDQ2PS         Z1, Z1
+	VMULPS            Z3, Z1, Z1
+	VCVTDQ2PS         Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VCVTDQ2PS         Z5, Z5
+	VMULPS            Z3, Z5, Z5
+	VPSRLD            $0x04, Z2, Z2
+	VPSLLD            $0x03, 448(SP), Z11
+	VPTERNLOGD        $0xe4, Z0, Z11, Z2
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z2, Z2
+	VMOVDQU32         Z2, 960(DX)
+	VCVTDQ2PS         Z6, Z6
+	VMULPS            Z3, Z6, Z6
+	VFMADD231PS.BCST  160(R14), Z1, Z7
+	VFMADD231PS.BCST  164(R14), Z4, Z8
+	VFMADD231PS.BCST  168(R14), Z5, Z9
+	VFMADD231PS.BCST  172(R14), Z6, Z10
+	VMOVUPS           4928(BX), Z1
+	VMOVDQU32         80(SI), Z2
+	VMOVDQU32         80(SI)(DI*1), Z3
+	VMOVDQU32         80(SI)(DI*2), Z4
+	VMOVDQU32         80(SI)(R8*1), Z5
+	VMOVDQU32         80(R9), Z6
+	VMOVDQU32         80(R9)(DI*1), Z11
+	VMOVDQU32         80(R9)(DI*2), Z12
+	VMOVDQU32         80(R9)(R8*1), Z13
+	VMOVDQU32         80(R10), Z14
+	VMOVDQU32         80(R10)(DI*1), Z15
+	VMOVDQU32         80(R10)(DI*2), Z16
+	VMOVDQU32         80(R10)(R8*1), Z17
+	VMOVDQU32         80(R11), Z18
+	VMOVDQU32         80(R11)(DI*1), Z19
+	VMOVDQU32         80(R11)(DI*2), Z20
+	VMOVDQU32         80(R11)(R8*1), Z21
+	VPUNPCKLDQ        Z3, Z2, Z22
+	VPUNPCKHDQ        Z3, Z2, Z2
+	VFNMADD231PS.BCST 160(R15), Z1, Z7
+	VFNMADD231PS.BCST 164(R15), Z1, Z8
+	VFNMADD231PS.BCST 168(R15), Z1, Z9
+	VFNMADD231PS.BCST 172(R15), Z1, Z10
+	VPXORD            Z1, Z1, Z1
+	VPXORD            Z3, Z3, Z3
+	VPUNPCKLDQ        Z5, Z4, Z23
+	VPUNPCKHDQ        Z5, Z4, Z24
+	VPXORD            Z4, Z4, Z4
+	VPXORD            Z5, Z5, Z5
+	VMOVDQU32         3072(BX), Z25
+	VPDPBUSD.BCST     1536(R13), Z25, Z1
+	VPDPBUSD.BCST     1540(R13), Z25, Z3
+	VPDPBUSD.BCST     1544(R13), Z25, Z4
+	VPDPBUSD.BCST     1548(R13), Z25, Z5
+	VPUNPCKLDQ        Z11, Z6, Z25
+	VPUNPCKHDQ        Z11, Z6, Z6
+	VMOVDQU32         3136(BX), Z11
+	VPDPBUSD.BCST     1568(R13), Z11, Z1
+	VPDPBUSD.BCST     1572(R13), Z11, Z3
+	VPDPBUSD.BCST     1576(R13), Z11, Z4
+	VPDPBUSD.BCST     1580(R13), Z11, Z5
+	VMOVDQU32         3200(BX), Z11
+	VPDPBUSD.BCST     1600(R13), Z11, Z1
+	VPUNPCKLDQ        Z13, Z12, Z26
+	VPUNPCKHDQ        Z13, Z12, Z12
+	VPDPBUSD.BCST     1604(R13), Z11, Z3
+	VPDPBUSD.BCST     1608(R13), Z11, Z4
+	VPDPBUSD.BCST     1612(R13), Z11, Z5
+	VMOVDQU32         3264(BX), Z11
+	VPDPBUSD.BCST     1632(R13), Z11, Z1
+	VPDPBUSD.BCST     1636(R13), Z11, Z3
+	VPUNPCKLDQ        Z15, Z14, Z13
+	VPUNPCKHDQ        Z15, Z14, Z14
+	VPDPBUSD.BCST     1640(R13), Z11, Z4
+	VPDPBUSD.BCST     1644(R13), Z11, Z5
+	VMOVDQU32         3328(BX), Z11
+	VPDPBUSD.BCST     1664(R13), Z11, Z1
+	VPDPBUSD.BCST     1668(R13), Z11, Z3
+	VPDPBUSD.BCST     1672(R13), Z11, Z4
+	VPDPBUSD.BCST     1676(R13), Z11, Z5
+	VPUNPCKLDQ        Z17, Z16, Z11
+	VPUNPCKHDQ        Z17, Z16, Z15
+	VMOVDQU32         3392(BX), Z16
+	VPDPBUSD.BCST     1696(R13), Z16, Z1
+	VPDPBUSD.BCST     1700(R13), Z16, Z3
+	VPDPBUSD.BCST     1704(R13), Z16, Z4
+	VPDPBUSD.BCST     1708(R13), Z16, Z5
+	VMOVDQU32         3456(BX), Z16
+	VPDPBUSD.BCST     1728(R13), Z16, Z1
+	VPUNPCKLDQ        Z19, Z18, Z17
+	VPUNPCKHDQ        Z19, Z18, Z18
+	VPDPBUSD.BCST     1732(R13), Z16, Z3
+	VPDPBUSD.BCST     1736(R13), Z16, Z4
+	VPDPBUSD.BCST     1740(R13), Z16, Z5
+	VMOVDQU32         3520(BX), Z16
+	VPDPBUSD.BCST     1760(R13), Z16, Z1
+	VPDPBUSD.BCST     1764(R13), Z16, Z3
+	VPUNPCKLDQ        Z21, Z20, Z19
+	VPUNPCKHDQ        Z21, Z20, Z20
+	VPDPBUSD.BCST     1768(R13), Z16, Z4
+	VPDPBUSD.BCST     1772(R13), Z16, Z5
+	VMOVUPS           4480(BX), Z16
+	VCVTDQ2PS         Z1, Z1
+	VMULPS            Z16, Z1, Z1
+	VCVTDQ2PS         Z3, Z3
+	VMULPS            Z16, Z3, Z3
+	VPUNPCKLQDQ       Z23, Z22, Z21
+	VPUNPCKHQDQ       Z23, Z22, Z22
+	VCVTDQ2PS         Z4, Z4
+	VMULPS            Z16, Z4, Z4
+	VCVTDQ2PS         Z5, Z5
+	VMULPS            Z16, Z5, Z5
+	VFMADD231PS.BCST  192(R14), Z1, Z7
+	VFMADD231PS.BCST  196(R14), Z3, Z8
+	VFMADD231PS.BCST  200(R14), Z4, Z9
+	VPUNPCKLQDQ       Z24, Z2, Z1
+	VPUNPCKHQDQ       Z24, Z2, Z2
+	VFMADD231PS.BCST  204(R14), Z5, Z10
+	VMOVUPS           4992(BX), Z3
+	VFNMADD231PS.BCST 192(R15), Z3, Z7
+	VFNMADD231PS.BCST 196(R15), Z3, Z8
+	VFNMADD231PS.BCST 200(R15), Z3, Z9
+	VFNMADD231PS.BCST 204(R15), Z3, Z10
+	VPUNPCKLQDQ       Z26, Z25, Z3
+	VPUNPCKHQDQ       Z26, Z25, Z4
+	VPXORD            Z5, Z5, Z5
+	VPXORD            Z16, Z16, Z16
+	VPXORD            Z23, Z23, Z23
+	VPXORD            Z24, Z24, Z24
+	VMOVDQU32         3584(BX), Z25
+	VPDPBUSD.BCST     1792(R13), Z25, Z5
+	VPDPBUSD.BCST     1796(R13), Z25, Z16
+	VPUNPCKLQDQ       Z12, Z6, Z26
+	VPUNPCKHQDQ       Z12, Z6, Z6
+	VPDPBUSD.BCST     1800(R13), Z25, Z23
+	VPDPBUSD.BCST     1804(R13), Z25, Z24
+	VMOVDQU32         3648(BX), Z12
+	VPDPBUSD.BCST     1824(R13), Z12, Z5
+	VPDPBUSD.BCST     1828(R13), Z12, Z16
+	VPDPBUSD.BCST     1832(R13), Z12, Z23
+	VPUNPCKLQDQ       Z11, Z13, Z25
+	VPUNPCKHQDQ       Z11, Z13, Z11
+	VPDPBUSD.BCST     1836(R13), Z12, Z24
+	VMOVDQU32         3712(BX), Z12
+	VPDPBUSD.BCST     1856(R13), Z12, Z5
+	VPDPBUSD.BCST     1860(R13), Z12, Z16
+	VPDPBUSD.BCST     1864(R13), Z12, Z23
+	VPDPBUSD.BCST     1868(R13), Z12, Z24
+	VMOVDQU32         3776(BX), Z12
+	VPUNPCKLQDQ       Z15, Z14, Z13
+	VPUNPCKHQDQ       Z15, Z14, Z14
+	VPDPBUSD.BCST     1888(R13), Z12, Z5
+	VPDPBUSD.BCST     1892(R13), Z12, Z16
+	VPDPBUSD.BCST     1896(R13), Z12, Z23
+	VPDPBUSD.BCST     1900(R13), Z12, Z24
+	VMOVDQU32         3840(BX), Z12
+	VPDPBUSD.BCST     1920(R13), Z12, Z5
+	VPDPBUSD.BCST     1924(R13), Z12, Z16
+	VPUNPCKLQDQ       Z19, Z17, Z15
+	VPUNPCKHQDQ       Z19, Z17, Z17
+	VPDPBUSD.BCST     1928(R13), Z12, Z23
+	VPDPBUSD.BCST     1932(R13), Z12, Z24
+	VMOVDQU32         3904(BX), Z12
+	VPDPBUSD.BCST     1952(R13), Z12, Z5
+	VPDPBUSD.BCST     1956(R13), Z12, Z16
+	VPDPBUSD.BCST     1960(R13), Z12, Z23
+	VPUNPCKLQDQ       Z20, Z18, Z19
+	VPUNPCKHQDQ       Z20, Z18, Z18
+	VPDPBUSD.BCST     1964(R13), Z12, Z24
+	VMOVDQU32         3968(BX), Z12
+	VPDPBUSD.BCST     1984(R13), Z12, Z5
+	VPDPBUSD.BCST     1988(R13), Z12, Z16
+	VPDPBUSD.BCST     1992(R13), Z12, Z23
+	VPDPBUSD.BCST     1996(R13), Z12, Z24
+	VMOVDQU32         4032(BX), Z12
+	VSHUFI32X4        $0x88, Z3, Z21, Z20
+	VSHUFI32X4        $0xdd, Z3, Z21, Z3
+	VPDPBUSD.BCST     2016(R13), Z12, Z5
+	VPDPBUSD.BCST     2020(R13), Z12, Z16
+	VPDPBUSD.BCST     2024(R13), Z12, Z23
+	VPDPBUSD.BCST     2028(R13), Z12, Z24
+	VMOVUPS           4544(BX), Z12
+	VCVTDQ2PS         Z5, Z5
+	VMULPS            Z12, Z5, Z5
+	VSHUFI32X4        $0x88, Z15, Z25, Z21
+	VSHUFI32X4        $0xdd, Z15, Z25, Z15
+	VCVTDQ2PS         Z16, Z16
+	VMULPS            Z12, Z16, Z16
+	VCVTDQ2PS         Z23, Z23
+	VMULPS            Z12, Z23, Z23
+	VCVTDQ2PS         Z24, Z24
+	VMULPS            Z12, Z24, Z24
+	VSHUFI32X4        $0x88, Z21, Z20, Z12
+	VMOVDQU32         Z12, Z25
+	VPSLLD            $0x02, (SP), Z27
+	VPTERNLOGD        $0xe4, Z0, Z27, Z25
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z25, Z25
+	VMOVDQU32         Z25, 1024(DX)
+	PREFETCHT1        704(AX)
+	PREFETCHT0        704(CX)
+	VFMADD231PS.BCST  224(R14), Z5, Z7
+	VFMADD231PS.BCST  228(R14), Z16, Z8
+	VFMADD231PS.BCST  232(R14), Z23, Z9
+	VFMADD231PS.BCST  236(R14), Z24, Z10
+	VMOVUPS           5056(BX), Z5
+	VFNMADD231PS.BCST 224(R15), Z5, Z7
+	VFNMADD231PS.BCST 228(R15), Z5, Z8
+	VPSRLD            $0x04, Z12, Z12
+	VPSLLD            $0x01, (SP), Z16
+	VPTERNLOGD        $0xe4, Z0, Z16, Z12
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z12, Z12
+	VMOVDQU32         Z12, 1536(DX)
+	PREFETCHT1        768(AX)
+	PREFETCHT0        768(CX)
+	VFNMADD231PS.BCST 232(R15), Z5, Z9
+	VFNMADD231PS.BCST 236(R15), Z5, Z10
+	VMOVUPS           Z7, (R12)
+	VMOVUPS           Z8, 64(R12)
+	VMOVUPS           Z9, 128(R12)
+	VMOVUPS           Z10, 192(R12)
+	VSHUFI32X4        $0x88, Z15, Z3, Z5
+	VMOVDQU32         Z5, Z7
+	VPSLLD            $0x02, 256(SP), Z8
+	VPTERNLOGD        $0xe4, Z0, Z8, Z7
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z7, Z7
+	VMOVDQU32         Z7, 1280(DX)
+	PREFETCHT1        832(AX)
+	PREFETCHT0        832(CX)
+	VMOVUPS           256(R12), Z7
+	VMOVUPS           320(R12), Z8
+	VMOVUPS           384(R12), Z9
+	VMOVUPS           448(R12), Z10
+	VPXORD            Z12, Z12, Z12
+	VPXORD            Z16, Z16, Z16
+	VPXORD            Z23, Z23, Z23
+	VPSRLD            $0x04, Z5, Z5
+	VPSLLD            $0x01, 256(SP), Z24
+	VPTERNLOGD        $0xe4, Z0, Z24, Z5
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z5, Z5
+	VMOVDQU32         Z5, 1792(DX)
+	VPXORD            Z5, Z5, Z5
+	VMOVDQU32         (BX), Z24
+	VPDPBUSD.BCST     16(R13), Z24, Z12
+	VPDPBUSD.BCST     20(R13), Z24, Z16
+	VPDPBUSD.BCST     24(R13), Z24, Z23
+	VPDPBUSD.BCST     28(R13), Z24, Z5
+	VMOVDQU32         64(BX), Z24
+	VSHUFI32X4        $0xdd, Z21, Z20, Z20
+	VMOVDQU32         Z20, Z21
+	VMOVDQU32         (SP), Z25
+	VPTERNLOGD        $0xe4, Z0, Z25, Z21
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z21, Z21
+	VMOVDQU32         Z21, 2048(DX)
+	PREFETCHT1        896(AX)
+	PREFETCHT0        896(CX)
+	VPDPBUSD.BCST     48(R13), Z24, Z12
+	VPDPBUSD.BCST     52(R13), Z24, Z16
+	VPDPBUSD.BCST     56(R13), Z24, Z23
+	VPDPBUSD.BCST     60(R13), Z24, Z5
+	VMOVDQU32         128(BX), Z21
+	VPDPBUSD.BCST     80(R13), Z21, Z12
+	VPSRLD            $0x04, Z20, Z20
+	VPSRLD            $0x01, (SP), Z24
+	VPTERNLOGD        $0xe4, Z0, Z24, Z20
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z20, Z20
+	VMOVDQU32         Z20, 2560(DX)
+	PREFETCHT1        960(AX)
+	PREFETCHT0        960(CX)
+	VPDPBUSD.BCST     84(R13), Z21, Z16
+	VPDPBUSD.BCST     88(R13), Z21, Z23
+	VPDPBUSD.BCST     92(R13), Z21, Z5
+	VMOVDQU32         192(BX), Z20
+	VPDPBUSD.BCST     112(R13), Z20, Z12
+	VPDPBUSD.BCST     116(R13), Z20, Z16
+	VPDPBUSD.BCST     120(R13), Z20, Z23
+	VSHUFI32X4        $0xdd, Z15, Z3, Z3
+	VMOVDQU32         Z3, Z15
+	VMOVDQU32         256(SP), Z21
+	VPTERNLOGD        $0xe4, Z0, Z21, Z15
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z15, Z15
+	VMOVDQU32         Z15, 2304(DX)
+	VPDPBUSD.BCST     124(R13), Z20, Z5
+	VMOVDQU32         256(BX), Z15
+	VPDPBUSD.BCST     144(R13), Z15, Z12
+	VPDPBUSD.BCST     148(R13), Z15, Z16
+	VPDPBUSD.BCST     152(R13), Z15, Z23
+	VPDPBUSD.BCST     156(R13), Z15, Z5
+	VMOVDQU32         320(BX), Z15
 	VPSRLD            $0x04, Z3, Z3
-	VPSLLD            $0x03, 448(SP), Z8
-	VPTERNLOGD        $0xe4, Z0, Z8, Z3
+	VPSRLD            $0x01, 256(SP), Z20
+	VPTERNLOGD        $0xe4, Z0, Z20, Z3
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32         Z3, 960(AX)
-	VPDPBUSD.BCST     1228(R12), Z1, Z7
-	VMOVDQU32         2496(CX), Z1
-	VPDPBUSD.BCST     1248(R12), Z1, Z4
-	VPDPBUSD.BCST     1252(R12), Z1, Z5
-	VPDPBUSD.BCST     1256(R12), Z1, Z6
-	VPDPBUSD.BCST     1260(R12), Z1, Z7
-	VMOVUPS           4352(CX), Z1
-	VMOVDQU32         80(DX), Z3
-	VMOVDQU32         80(DX)(BX*1), Z8
-	VMOVDQU32         80(DX)(BX*2), Z9
-	VMOVDQU32         80(DX)(SI*1), Z10
-	VMOVDQU32         80(DI), Z11
-	VMOVDQU32         80(DI)(BX*1), Z12
-	VMOVDQU32         80(DI)(BX*2), Z13
-	VMOVDQU32         80(DI)(SI*1), Z14
-	VMOVDQU32         80(R8), Z15
-	VMOVDQU32         80(R8)(BX*1), Z16
-	VMOVDQU32         80(R8)(BX*2), Z17
-	VMOVDQU32         80(R8)(SI*1), Z21
-	VMOVDQU32         80(R9), Z22
-	VMOVDQU32         80(R9)(BX*1), Z23
-	VMOVDQU32         80(R9)(BX*2), Z24
-	VMOVDQU32         80(R9)(SI*1), Z25
-	VPUNPCKLDQ        Z8, Z3, Z26
-	VPUNPCKHDQ        Z8, Z3, Z3
+	VMOVDQU32         Z3, 2816(DX)
+	PREFETCHT1        1024(AX)
+	PREFETCHT0        1024(CX)
+	VPDPBUSD.BCST     176(R13), Z15, Z12
+	VPDPBUSD.BCST     180(R13), Z15, Z16
+	VPDPBUSD.BCST     184(R13), Z15, Z23
+	VPDPBUSD.BCST     188(R13), Z15, Z5
+	VMOVDQU32         384(BX), Z3
+	VPDPBUSD.BCST     208(R13), Z3, Z12
+	VSHUFI32X4        $0x88, Z4, Z22, Z15
+	VSHUFI32X4        $0xdd, Z4, Z22, Z4
+	VPDPBUSD.BCST     212(R13), Z3, Z16
+	VPDPBUSD.BCST     216(R13), Z3, Z23
+	VPDPBUSD.BCST     220(R13), Z3, Z5
+	VMOVDQU32         448(BX), Z3
+	VPDPBUSD.BCST     240(R13), Z3, Z12
+	VPDPBUSD.BCST     244(R13), Z3, Z16
+	VPDPBUSD.BCST     248(R13), Z3, Z23
+	VSHUFI32X4        $0x88, Z17, Z11, Z20
+	VSHUFI32X4        $0xdd, Z17, Z11, Z11
+	VPDPBUSD.BCST     252(R13), Z3, Z5
+	VMOVUPS           4096(BX), Z3
+	VCVTDQ2PS         Z12, Z12
+	VMULPS            Z3, Z12, Z12
+	VCVTDQ2PS         Z16, Z16
+	VMULPS            Z3, Z16, Z16
+	VCVTDQ2PS         Z23, Z23
+	VSHUFI32X4        $0x88, Z20, Z15, Z17
+	VMOVDQU32         Z17, Z21
+	VPSLLD            $0x02, 64(SP), Z22
+	VPTERNLOGD        $0xe4, Z0, Z22, Z21
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z21, Z21
+	VMOVDQU32         Z21, 1088(DX)
+	PREFETCHT1        1088(AX)
+	PREFETCHT0        1088(CX)
+	VMULPS            Z3, Z23, Z23
+	VCVTDQ2PS         Z5, Z5
+	VMULPS            Z3, Z5, Z5
+	VFMADD231PS.BCST  16(R14), Z12, Z7
+	VFMADD231PS.BCST  20(R14), Z16, Z8
+	VFMADD231PS.BCST  24(R14), Z23, Z9
+	VPSRLD            $0x04, Z17, Z3
+	VPSLLD            $0x01, 64(SP), Z12
+	VPTERNLOGD        $0xe4, Z0, Z12, Z3
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z3, Z3
+	VMOVDQU32         Z3, 1600(DX)
+	VFMADD231PS.BCST  28(R14), Z5, Z10
+	VMOVUPS           4608(BX), Z3
+	VFNMADD231PS.BCST 16(R15), Z3, Z7
+	VFNMADD231PS.BCST 20(R15), Z3, Z8
+	VFNMADD231PS.BCST 24(R15), Z3, Z9
+	VFNMADD231PS.BCST 28(R15), Z3, Z10
+	VPXORD            Z3, Z3, Z3
+	VSHUFI32X4        $0x88, Z11, Z4, Z17
+	VMOVDQU32         Z17, Z5
+	VPSLLD            $0x02, 320(SP), Z12
+	VPTERNLOGD        $0xe4, Z0, Z12, Z5
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z5, Z5
+	VMOVDQU32         Z5, 1344(DX)
+	PREFETCHT1        1152(AX)
+	PREFETCHT0        1152(CX)
+	VPXORD            Z5, Z5, Z5
+	VPXORD            Z12, Z12, Z12
+	VPXORD            Z16, Z16, Z16
+	VMOVDQU32         512(BX), Z21
+	VPDPBUSD.BCST     272(R13), Z21, Z3
+	VPDPBUSD.BCST     276(R13), Z21, Z5
+	VPSRLD            $0x04, Z17, Z17
+	VPSLLD            $0x01, 320(SP), Z22
+	VPTERNLOGD        $0xe4, Z0, Z22, Z17
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z17, Z17
+	VMOVDQU32         Z17, 1856(DX)
+	PREFETCHT1        1216(AX)
+	PREFETCHT0        1216(CX)
+	VPDPBUSD.BCST     280(R13), Z21, Z12
+	VPDPBUSD.BCST     284(R13), Z21, Z16
+	VMOVDQU32         576(BX), Z17
+	VPDPBUSD.BCST     304(R13), Z17, Z3
+	VPDPBUSD.BCST     308(R13), Z17, Z5
+	VPDPBUSD.BCST     312(R13), Z17, Z12
+	VPDPBUSD.BCST     316(R13), Z17, Z16
+	VSHUFI32X4        $0xdd, Z20, Z15, Z15
+	VMOVDQU32         Z15, Z17
+	VMOVDQU32         64(SP), Z20
+	VPTERNLOGD        $0xe4, Z0, Z20, Z17
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z17, Z17
+	VMOVDQU32         Z17, 2112(DX)
+	VMOVDQU32         640(BX), Z17
+	VPDPBUSD.BCST     336(R13), Z17, Z3
+	VPDPBUSD.BCST     340(R13), Z17, Z5
+	VPDPBUSD.BCST     344(R13), Z17, Z12
+	VPDPBUSD.BCST     348(R13), Z17, Z16
+	VMOVDQU32         704(BX), Z17
+	VPDPBUSD.BCST     368(R13), Z17, Z3
+	VPSRLD            $0x04, Z15, Z15
+	VPSRLD            $0x01, 64(SP), Z20
+	VPTERNLOGD        $0xe4, Z0, Z20, Z15
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z15, Z15
+	VMOVDQU32         Z15, 2624(DX)
+	PREFETCHT1        1280(AX)
+	PREFETCHT0        1280(CX)
+	VPDPBUSD.BCST     372(R13), Z17, Z5
+	VPDPBUSD.BCST     376(R13), Z17, Z12
+	VPDPBUSD.BCST     380(R13), Z17, Z16
+	VMOVDQU32         768(BX), Z15
+	VPDPBUSD.BCST     400(R13), Z15, Z3
+	VPDPBUSD.BCST     404(R13), Z15, Z5
+	VSHUFI32X4        $0xdd, Z11, Z4, Z4
+	VMOVDQU32         Z4, Z11
+	VMOVDQU32         320(SP), Z17
+	VPTERNLOGD        $0xe4, Z0, Z17, Z11
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z11, Z11
+	VMOVDQU32         Z11, 2368(DX)
+	PREFETCHT1        1344(AX)
+	PREFETCHT0        1344(CX)
+	VPDPBUSD.BCST     408(R13), Z15, Z12
+	VPDPBUSD.BCST     412(R13), Z15, Z16
+	VMOVDQU32         832(BX), Z11
+	VPDPBUSD.BCST     432(R13), Z11, Z3
+	VPDPBUSD.BCST     436(R13), Z11, Z5
+	VPDPBUSD.BCST     440(R13), Z11, Z12
+	VPDPBUSD.BCST     444(R13), Z11, Z16
+	VPSRLD            $0x04, Z4, Z4
+	VPSRLD            $0x01, 320(SP), Z11
+	VPTERNLOGD        $0xe4, Z0, Z11, Z4
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z4, Z4
+	VMOVDQU32         Z4, 2880(DX)
+	VMOVDQU32         896(BX), Z4
+	VPDPBUSD.BCST     464(R13), Z4, Z3
+	VPDPBUSD.BCST     468(R13), Z4, Z5
+	VPDPBUSD.BCST     472(R13), Z4, Z12
+	VPDPBUSD.BCST     476(R13), Z4, Z16
+	VMOVDQU32         960(BX), Z4
+	VPDPBUSD.BCST     496(R13), Z4, Z3
+	VSHUFI32X4        $0x88, Z26, Z1, Z11
+	VSHUFI32X4        $0xdd, Z26, Z1, Z1
+	VPDPBUSD.BCST     500(R13), Z4, Z5
+	VPDPBUSD.BCST     504(R13), Z4, Z12
+	VPDPBUSD.BCST     508(R13), Z4, Z16
+	VMOVUPS           4160(BX), Z4
+	VCVTDQ2PS         Z3, Z3
+	VMULPS            Z4, Z3, Z3
+	VSHUFI32X4        $0x88, Z19, Z13, Z15
+	VSHUFI32X4        $0xdd, Z19, Z13, Z13
+	VCVTDQ2PS         Z5, Z5
+	VMULPS            Z4, Z5, Z5
+	VCVTDQ2PS         Z12, Z12
+	VMULPS            Z4, Z12, Z12
+	VCVTDQ2PS         Z16, Z16
+	VMULPS            Z4, Z16, Z16
+	VFMADD231PS.BCST  48(R14), Z3, Z7
+	VSHUFI32X4        $0x88, Z15, Z11, Z3
+	VMOVDQU32         Z3, Z4
+	VPSLLD            $0x02, 128(SP), Z17
+	VPTERNLOGD        $0xe4, Z0, Z17, Z4
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z4, Z4
+	VMOVDQU32         Z4, 1152(DX)
+	PREFETCHT1        1408(AX)
+	PREFETCHT0        1408(CX)
+	VFMADD231PS.BCST  52(R14), Z5, Z8
+	VFMADD231PS.BCST  56(R14), Z12, Z9
+	VFMADD231PS.BCST  60(R14), Z16, Z10
+	VMOVUPS           4672(BX), Z4
+	VFNMADD231PS.BCST 48(R15), Z4, Z7
+	VFNMADD231PS.BCST 52(R15), Z4, Z8
+	VPSRLD            $0x04, Z3, Z3
+	VPSLLD            $0x01, 128(SP), Z5
+	VPTERNLOGD        $0xe4, Z0, Z5, Z3
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z3, Z3
+	VMOVDQU32         Z3, 1664(DX)
+	PREFETCHT1        1472(AX)
+	PREFETCHT0        1472(CX)
+	VFNMADD231PS.BCST 56(R15), Z4, Z9
+	VFNMADD231PS.BCST 60(R15), Z4, Z10
+	VPXORD            Z3, Z3, Z3
+	VPXORD            Z4, Z4, Z4
+	VPXORD            Z5, Z5, Z5
+	VPXORD            Z12, Z12, Z12
+	VMOVDQU32         1024(BX), Z16
+	VSHUFI32X4        $0x88, Z13, Z1, Z17
+	VMOVDQU32         Z17, Z19
+	VPSLLD            $0x02, 384(SP), Z20
+	VPTERNLOGD        $0xe4, Z0, Z20, Z19
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z19, Z19
+	VMOVDQU32         Z19, 1408(DX)
+	PREFETCHT1        1536(AX)
+	PREFETCHT0        1536(CX)
+	VPDPBUSD.BCST     528(R13), Z16, Z3
+	VPDPBUSD.BCST     532(R13), Z16, Z4
+	VPDPBUSD.BCST     536(R13), Z16, Z5
+	VPDPBUSD.BCST     540(R13), Z16, Z12
+	VMOVDQU32         1088(BX), Z16
+	VPDPBUSD.BCST     560(R13), Z16, Z3
+	VPDPBUSD.BCST     564(R13), Z16, Z4
+	VPSRLD            $0x04, Z17, Z17
+	VPSLLD            $0x01, 384(SP), Z19
+	VPTERNLOGD        $0xe4, Z0, Z19, Z17
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z17, Z17
+	VMOVDQU32         Z17, 1920(DX)
+	VPDPBUSD.BCST     568(R13), Z16, Z5
+	VPDPBUSD.BCST     572(R13), Z16, Z12
+	VMOVDQU32         1152(BX), Z16
+	VPDPBUSD.BCST     592(R13), Z16, Z3
+	VPDPBUSD.BCST     596(R13), Z16, Z4
+	VPDPBUSD.BCST     600(R13), Z16, Z5
+	VSHUFI32X4        $0xdd, Z15, Z11, Z11
+	VMOVDQU32         Z11, Z15
+	VMOVDQU32         128(SP), Z17
+	VPTERNLOGD        $0xe4, Z0, Z17, Z15
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z15, Z15
+	VMOVDQU32         Z15, 2176(DX)
+	PREFETCHT1        1600(AX)
+	PREFETCHT0        1600(CX)
+	VPDPBUSD.BCST     604(R13), Z16, Z12
+	VMOVDQU32         1216(BX), Z15
+	VPDPBUSD.BCST     624(R13), Z15, Z3
+	VPDPBUSD.BCST     628(R13), Z15, Z4
+	VPDPBUSD.BCST     632(R13), Z15, Z5
+	VPDPBUSD.BCST     636(R13), Z15, Z12
+	VMOVDQU32         1280(BX), Z15
+	VPSRLD            $0x04, Z11, Z11
+	VPSRLD            $0x01, 128(SP), Z16
+	VPTERNLOGD        $0xe4, Z0, Z16, Z11
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z11, Z11
+	VMOVDQU32         Z11, 2688(DX)
+	PREFETCHT1        1664(AX)
+	PREFETCHT0        1664(CX)
+	VPDPBUSD.BCST     656(R13), Z15, Z3
+	VPDPBUSD.BCST     660(R13), Z15, Z4
+	VPDPBUSD.BCST     664(R13), Z15, Z5
+	VPDPBUSD.BCST     668(R13), Z15, Z12
+	VMOVDQU32         1344(BX), Z11
+	VPDPBUSD.BCST     688(R13), Z11, Z3
+	VPDPBUSD.BCST     692(R13), Z11, Z4
+	VSHUFI32X4        $0xdd, Z13, Z1, Z1
+	VMOVDQU32         Z1, Z13
+	VMOVDQU32         384(SP), Z15
+	VPTERNLOGD        $0xe4, Z0, Z15, Z13
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z13, Z13
+	VMOVDQU32         Z13, 2432(DX)
+	VPDPBUSD.BCST     696(R13), Z11, Z5
+	VPDPBUSD.BCST     700(R13), Z11, Z12
+	VMOVDQU32         1408(BX), Z11
+	VPDPBUSD.BCST     720(R13), Z11, Z3
+	VPDPBUSD.BCST     724(R13), Z11, Z4
+	VPDPBUSD.BCST     728(R13), Z11, Z5
+	VPSRLD            $0x04, Z1, Z1
+	VPSRLD            $0x01, 384(SP), Z13
+	VPTERNLOGD        $0xe4, Z0, Z13, Z1
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
+	VMOVDQU32         Z1, 2944(DX)
+	PREFETCHT1        1728(AX)
+	PREFETCHT0        1728(CX)
+	VPDPBUSD.BCST     732(R13), Z11, Z12
+	VMOVDQU32         1472(BX), Z1
+	VPDPBUSD.BCST     752(R13), Z1, Z3
+	VPDPBUSD.BCST     756(R13), Z1, Z4
+	VPDPBUSD.BCST     760(R13), Z1, Z5
+	VPDPBUSD.BCST     764(R13), Z1, Z12
+	VMOVUPS           4224(BX), Z1
+	VSHUFI32X4        $0x88, Z6, Z2, Z11
+	VSHUFI32X4        $0xdd, Z6, Z2, Z2
+	VCVTDQ2PS         Z3, Z3
+	VMULPS            Z1, Z3, Z3
 	VCVTDQ2PS         Z4, Z4
 	VMULPS            Z1, Z4, Z4
 	VCVTDQ2PS         Z5, Z5
 	VMULPS            Z1, Z5, Z5
-	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z1, Z6, Z6
-	VCVTDQ2PS         Z7, Z7
-	VPUNPCKLDQ        Z10, Z9, Z8
-	VPUNPCKHDQ        Z10, Z9, Z9
-	VMULPS            Z1, Z7, Z7
-	VFMADD231PS.BCST  128(R13), Z4, Z2
-	VFMADD231PS.BCST  132(R13), Z5, Z18
-	VFMADD231PS.BCST  136(R13), Z6, Z19
-	VFMADD231PS.BCST  140(R13), Z7, Z20
-	VMOVUPS           4864(CX), Z1
-	VFNMADD231PS.BCST 128(R14), Z1, Z2
-	VFNMADD231PS.BCST 132(R14), Z1, Z18
-	VPUNPCKLDQ        Z12, Z11, Z4
-	VPUNPCKHDQ        Z12, Z11, Z5
-	VFNMADD231PS.BCST 136(R14), Z1, Z19
-	VFNMADD231PS.BCST 140(R14), Z1, Z20
-	VPXORD            Z1, Z1, Z1
-	VPXORD            Z6, Z6, Z6
-	VPXORD            Z7, Z7, Z7
-	VPXORD            Z10, Z10, Z10
-	VMOVDQU32         2560(CX), Z11
-	VPUNPCKLDQ        Z14, Z13, Z12
-	VPUNPCKHDQ        Z14, Z13, Z13
-	VPDPBUSD.BCST     1280(R12), Z11, Z1
-	VPDPBUSD.BCST     1284(R12), Z11, Z6
-	VPDPBUSD.BCST     1288(R12), Z11, Z7
-	VPDPBUSD.BCST     1292(R12), Z11, Z10
-	VMOVDQU32         2624(CX), Z11
-	VPDPBUSD.BCST     1312(R12), Z11, Z1
-	VPDPBUSD.BCST     1316(R12), Z11, Z6
-	VPDPBUSD.BCST     1320(R12), Z11, Z7
-	VPUNPCKLDQ        Z16, Z15, Z14
-	VPUNPCKHDQ        Z16, Z15, Z15
-	VPDPBUSD.BCST     1324(R12), Z11, Z10
-	VMOVDQU32         2688(CX), Z11
-	VPDPBUSD.BCST     1344(R12), Z11, Z1
-	VPDPBUSD.BCST     1348(R12), Z11, Z6
-	VPDPBUSD.BCST     1352(R12), Z11, Z7
-	VPDPBUSD.BCST     1356(R12), Z11, Z10
-	VMOVDQU32         2752(CX), Z11
-	VPUNPCKLDQ        Z21, Z17, Z16
-	VPUNPCKHDQ        Z21, Z17, Z17
-	VPDPBUSD.BCST     1376(R12), Z11, Z1
-	VPDPBUSD.BCST     1380(R12), Z11, Z6
-	VPDPBUSD.BCST     1384(R12), Z11, Z7
-	VPDPBUSD.BCST     1388(R12), Z11, Z10
-	VMOVDQU32         2816(CX), Z11
-	VPDPBUSD.BCST     1408(R12), Z11, Z1
-	VPDPBUSD.BCST     1412(R12), Z11, Z6
-	VPUNPCKLDQ        Z23, Z22, Z21
-	VPUNPCKHDQ        Z23, Z22, Z22
-	VPDPBUSD.BCST     1416(R12), Z11, Z7
-	VPDPBUSD.BCST     1420(R12), Z11, Z10
-	VMOVDQU32         2880(CX), Z11
-	VPDPBUSD.BCST     1440(R12), Z11, Z1
-	VPDPBUSD.BCST     1444(R12), Z11, Z6
-	VPDPBUSD.BCST     1448(R12), Z11, Z7
-	VPDPBUSD.BCST     1452(R12), Z11, Z10
-	VMOVDQU32         2944(CX), Z11
-	VPUNPCKLDQ        Z25, Z24, Z23
-	VPUNPCKHDQ        Z25, Z24, Z24
-	VPDPBUSD.BCST     1472(R12), Z11, Z1
-	VPDPBUSD.BCST     1476(R12), Z11, Z6
-	VPDPBUSD.BCST     1480(R12), Z11, Z7
-	VPDPBUSD.BCST     1484(R12), Z11, Z10
-	VMOVDQU32         3008(CX), Z11
-	VPDPBUSD.BCST     1504(R12), Z11, Z1
-	VPDPBUSD.BCST     1508(R12), Z11, Z6
-	VPUNPCKLQDQ       Z8, Z26, Z25
-	VPUNPCKHQDQ       Z8, Z26, Z8
-	VPDPBUSD.BCST     1512(R12), Z11, Z7
-	VPDPBUSD.BCST     1516(R12), Z11, Z10
-	VMOVUPS           4416(CX), Z11
-	VCVTDQ2PS         Z1, Z1
-	VMULPS            Z11, Z1, Z1
-	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z11, Z6, Z6
-	VCVTDQ2PS         Z7, Z7
-	VPUNPCKLQDQ       Z9, Z3, Z26
-	VPUNPCKHQDQ       Z9, Z3, Z3
-	VMULPS            Z11, Z7, Z7
-	VCVTDQ2PS         Z10, Z10
-	VMULPS            Z11, Z10, Z10
-	VFMADD231PS.BCST  160(R13), Z1, Z2
-	VFMADD231PS.BCST  164(R13), Z6, Z18
-	VFMADD231PS.BCST  168(R13), Z7, Z19
-	VFMADD231PS.BCST  172(R13), Z10, Z20
-	VPUNPCKLQDQ       Z12, Z4, Z1
-	VPUNPCKHQDQ       Z12, Z4, Z4
-	VMOVUPS           4928(CX), Z6
-	VFNMADD231PS.BCST 160(R14), Z6, Z2
-	VFNMADD231PS.BCST 164(R14), Z6, Z18
-	VFNMADD231PS.BCST 168(R14), Z6, Z19
-	VFNMADD231PS.BCST 172(R14), Z6, Z20
-	VPXORD            Z6, Z6, Z6
-	VPXORD            Z7, Z7, Z7
-	VPUNPCKLQDQ       Z13, Z5, Z9
-	VPUNPCKHQDQ       Z13, Z5, Z11
-	VPXORD            Z5, Z5, Z5
-	VPXORD            Z10, Z10, Z10
-	VMOVDQU32         3072(CX), Z12
-	VPDPBUSD.BCST     1536(R12), Z12, Z6
-	VPDPBUSD.BCST     1540(R12), Z12, Z7
-	VPDPBUSD.BCST     1544(R12), Z12, Z5
-	VPDPBUSD.BCST     1548(R12), Z12, Z10
-	VMOVDQU32         3136(CX), Z12
-	VPUNPCKLQDQ       Z16, Z14, Z13
-	VPUNPCKHQDQ       Z16, Z14, Z14
-	VPDPBUSD.BCST     1568(R12), Z12, Z6
-	VPDPBUSD.BCST     1572(R12), Z12, Z7
-	VPDPBUSD.BCST     1576(R12), Z12, Z5
-	VPDPBUSD.BCST     1580(R12), Z12, Z10
-	VMOVDQU32         3200(CX), Z12
-	VPDPBUSD.BCST     1600(R12), Z12, Z6
-	VPDPBUSD.BCST     1604(R12), Z12, Z7
-	VPUNPCKLQDQ       Z17, Z15, Z16
-	VPUNPCKHQDQ       Z17, Z15, Z15
-	VPDPBUSD.BCST     1608(R12), Z12, Z5
-	VPDPBUSD.BCST     1612(R12), Z12, Z10
-	VMOVDQU32         3264(CX), Z12
-	VPDPBUSD.BCST     1632(R12), Z12, Z6
-	VPDPBUSD.BCST     1636(R12), Z12, Z7
-	VPDPBUSD.BCST     1640(R12), Z12, Z5
-	VPDPBUSD.BCST     1644(R12), Z12, Z10
-	VMOVDQU32         3328(CX), Z12
-	VPUNPCKLQDQ       Z23, Z21, Z17
-	VPUNPCKHQDQ       Z23, Z21, Z21
-	VPDPBUSD.BCST     1664(R12), Z12, Z6
-	VPDPBUSD.BCST     1668(R12), Z12, Z7
-	VPDPBUSD.BCST     1672(R12), Z12, Z5
-	VPDPBUSD.BCST     1676(R12), Z12, Z10
-	VMOVDQU32         3392(CX), Z12
-	VPDPBUSD.BCST     1696(R12), Z12, Z6
-	VPDPBUSD.BCST     1700(R12), Z12, Z7
-	VPUNPCKLQDQ       Z24, Z22, Z23
-	VPUNPCKHQDQ       Z24, Z22, Z22
-	VPDPBUSD.BCST     1704(R12), Z12, Z5
-	VPDPBUSD.BCST     1708(R12), Z12, Z10
-	VMOVDQU32         3456(CX), Z12
-	VPDPBUSD.BCST     1728(R12), Z12, Z6
-	VPDPBUSD.BCST     1732(R12), Z12, Z7
-	VPDPBUSD.BCST     1736(R12), Z12, Z5
-	VPDPBUSD.BCST     1740(R12), Z12, Z10
-	VMOVDQU32         3520(CX), Z12
-	VSHUFI32X4        $0x88, Z1, Z25, Z24
-	VSHUFI32X4        $0xdd, Z1, Z25, Z1
-	VPDPBUSD.BCST     1760(R12), Z12, Z6
-	VPDPBUSD.BCST     1764(R12), Z12, Z7
-	VPDPBUSD.BCST     1768(R12), Z12, Z5
-	VPDPBUSD.BCST     1772(R12), Z12, Z10
-	VMOVUPS           4480(CX), Z12
-	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z12, Z6, Z6
-	VSHUFI32X4        $0x88, Z17, Z13, Z25
-	VSHUFI32X4        $0xdd, Z17, Z13, Z13
-	VCVTDQ2PS         Z7, Z7
-	VMULPS            Z12, Z7, Z7
-	VCVTDQ2PS         Z5, Z5
-	VMULPS            Z12, Z5, Z5
-	VCVTDQ2PS         Z10, Z10
-	VMULPS            Z12, Z10, Z10
-	VFMADD231PS.BCST  192(R13), Z6, Z2
-	VSHUFI32X4        $0x88, Z25, Z24, Z6
-	VMOVDQU32         Z6, Z12
-	VPSLLD            $0x02, (SP), Z17
-	VPTERNLOGD        $0xe4, Z0, Z17, Z12
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z12, Z12
-	VMOVDQU32         Z12, 1024(AX)
-	PREFETCHT0        704(R10)
-	VFMADD231PS.BCST  196(R13), Z7, Z18
-	VFMADD231PS.BCST  200(R13), Z5, Z19
-	VFMADD231PS.BCST  204(R13), Z10, Z20
-	VMOVUPS           4992(CX), Z5
-	VFNMADD231PS.BCST 192(R14), Z5, Z2
-	VFNMADD231PS.BCST 196(R14), Z5, Z18
-	VFNMADD231PS.BCST 200(R14), Z5, Z19
-	VFNMADD231PS.BCST 204(R14), Z5, Z20
-	VPSRLD            $0x04, Z6, Z5
-	VPSLLD            $0x01, (SP), Z6
-	VPTERNLOGD        $0xe4, Z0, Z6, Z5
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z5, Z5
-	VMOVDQU32         Z5, 1536(AX)
-	PREFETCHT0        768(R10)
-	VPXORD            Z5, Z5, Z5
-	VPXORD            Z6, Z6, Z6
-	VPXORD            Z7, Z7, Z7
-	VPXORD            Z10, Z10, Z10
-	VMOVDQU32         3584(CX), Z12
-	VPDPBUSD.BCST     1792(R12), Z12, Z5
-	VPDPBUSD.BCST     1796(R12), Z12, Z6
-	VSHUFI32X4        $0x88, Z13, Z1, Z17
-	VMOVDQU32         Z17, Z27
-	VPSLLD            $0x02, 256(SP), Z28
-	VPTERNLOGD        $0xe4, Z0, Z28, Z27
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z27, Z27
-	VMOVDQU32         Z27, 1280(AX)
-	PREFETCHT0        832(R10)
-	VPDPBUSD.BCST     1800(R12), Z12, Z7
-	VPDPBUSD.BCST     1804(R12), Z12, Z10
-	VMOVDQU32         3648(CX), Z12
-	VPDPBUSD.BCST     1824(R12), Z12, Z5
-	VPDPBUSD.BCST     1828(R12), Z12, Z6
-	VPDPBUSD.BCST     1832(R12), Z12, Z7
-	VPDPBUSD.BCST     1836(R12), Z12, Z10
-	VMOVDQU32         3712(CX), Z12
-	VPSRLD            $0x04, Z17, Z17
-	VPSLLD            $0x01, 256(SP), Z27
-	VPTERNLOGD        $0xe4, Z0, Z27, Z17
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z17, Z17
-	VMOVDQU32         Z17, 1792(AX)
-	VPDPBUSD.BCST     1856(R12), Z12, Z5
-	VPDPBUSD.BCST     1860(R12), Z12, Z6
-	VPDPBUSD.BCST     1864(R12), Z12, Z7
-	VPDPBUSD.BCST     1868(R12), Z12, Z10
-	VMOVDQU32         3776(CX), Z12
-	VPDPBUSD.BCST     1888(R12), Z12, Z5
-	VPDPBUSD.BCST     1892(R12), Z12, Z6
-	VSHUFI32X4        $0xdd, Z25, Z24, Z17
-	VMOVDQU32         Z17, Z24
-	VMOVDQU32         (SP), Z25
-	VPTERNLOGD        $0xe4, Z0, Z25, Z24
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z24, Z24
-	VMOVDQU32         Z24, 2048(AX)
-	PREFETCHT0        896(R10)
-	VPDPBUSD.BCST     1896(R12), Z12, Z7
-	VPDPBUSD.BCST     1900(R12), Z12, Z10
-	VMOVDQU32         3840(CX), Z12
-	VPDPBUSD.BCST     1920(R12), Z12, Z5
-	VPDPBUSD.BCST     1924(R12), Z12, Z6
-	VPDPBUSD.BCST     1928(R12), Z12, Z7
-	VPDPBUSD.BCST     1932(R12), Z12, Z10
-	VPSRLD            $0x04, Z17, Z12
-	VPSRLD            $0x01, (SP), Z17
-	VPTERNLOGD        $0xe4, Z0, Z17, Z12
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z12, Z12
-	VMOVDQU32         Z12, 2560(AX)
-	PREFETCHT0        960(R10)
-	VMOVDQU32         3904(CX), Z12
-	VPDPBUSD.BCST     1952(R12), Z12, Z5
-	VPDPBUSD.BCST     1956(R12), Z12, Z6
-	VPDPBUSD.BCST     1960(R12), Z12, Z7
-	VPDPBUSD.BCST     1964(R12), Z12, Z10
-	VMOVDQU32         3968(CX), Z12
-	VPDPBUSD.BCST     1984(R12), Z12, Z5
-	VPDPBUSD.BCST     1988(R12), Z12, Z6
-	VSHUFI32X4        $0xdd, Z13, Z1, Z1
-	VMOVDQU32         Z1, Z13
-	VMOVDQU32         256(SP), Z17
-	VPTERNLOGD        $0xe4, Z0, Z17, Z13
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z13, Z13
-	VMOVDQU32         Z13, 2304(AX)
-	VPDPBUSD.BCST     1992(R12), Z12, Z7
-	VPDPBUSD.BCST     1996(R12), Z12, Z10
-	VMOVDQU32         4032(CX), Z12
-	VPDPBUSD.BCST     2016(R12), Z12, Z5
-	VPDPBUSD.BCST     2020(R12), Z12, Z6
-	VPDPBUSD.BCST     2024(R12), Z12, Z7
-	VPDPBUSD.BCST     2028(R12), Z12, Z10
-	VPSRLD            $0x04, Z1, Z1
-	VPSRLD            $0x01, 256(SP), Z12
-	VPTERNLOGD        $0xe4, Z0, Z12, Z1
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
-	VMOVDQU32         Z1, 2816(AX)
-	PREFETCHT0        1024(R10)
-	VMOVUPS           4544(CX), Z1
-	VCVTDQ2PS         Z5, Z5
-	VMULPS            Z1, Z5, Z5
-	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z1, Z6, Z6
-	VCVTDQ2PS         Z7, Z7
-	VMULPS            Z1, Z7, Z7
-	VCVTDQ2PS         Z10, Z10
-	VSHUFI32X4        $0x88, Z4, Z8, Z12
-	VSHUFI32X4        $0xdd, Z4, Z8, Z4
-	VMULPS            Z1, Z10, Z10
-	VFMADD231PS.BCST  224(R13), Z5, Z2
-	VFMADD231PS.BCST  228(R13), Z6, Z18
-	VFMADD231PS.BCST  232(R13), Z7, Z19
-	VFMADD231PS.BCST  236(R13), Z10, Z20
-	VMOVUPS           5056(CX), Z1
-	VFNMADD231PS.BCST 224(R14), Z1, Z2
-	VSHUFI32X4        $0x88, Z21, Z14, Z5
-	VSHUFI32X4        $0xdd, Z21, Z14, Z6
-	VFNMADD231PS.BCST 228(R14), Z1, Z18
-	VFNMADD231PS.BCST 232(R14), Z1, Z19
-	VFNMADD231PS.BCST 236(R14), Z1, Z20
-	VMOVUPS           Z2, (R11)
-	VMOVUPS           Z18, 64(R11)
-	VMOVUPS           Z19, 128(R11)
-	VMOVUPS           Z20, 192(R11)
-	VSHUFI32X4        $0x88, Z5, Z12, Z1
-	VMOVDQU32         Z1, Z2
-	VPSLLD            $0x02, 64(SP), Z7
-	VPTERNLOGD        $0xe4, Z0, Z7, Z2
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z2, Z2
-	VMOVDQU32         Z2, 1088(AX)
-	PREFETCHT0        1088(R10)
-	VMOVUPS           256(R11), Z2
-	VMOVUPS           320(R11), Z7
-	VMOVUPS           384(R11), Z8
-	VMOVUPS           448(R11), Z10
-	VPXORD            Z13, Z13, Z13
-	VPXORD            Z14, Z14, Z14
-	VPXORD            Z17, Z17, Z17
-	VPXORD            Z18, Z18, Z18
-	VPSRLD            $0x04, Z1, Z1
-	VPSLLD            $0x01, 64(SP), Z19
-	VPTERNLOGD        $0xe4, Z0, Z19, Z1
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
-	VMOVDQU32         Z1, 1600(AX)
-	VMOVDQU32         (CX), Z1
-	VPDPBUSD.BCST     16(R12), Z1, Z13
-	VPDPBUSD.BCST     20(R12), Z1, Z14
-	VPDPBUSD.BCST     24(R12), Z1, Z17
-	VPDPBUSD.BCST     28(R12), Z1, Z18
-	VMOVDQU32         64(CX), Z1
-	VPDPBUSD.BCST     48(R12), Z1, Z13
-	VSHUFI32X4        $0x88, Z6, Z4, Z19
-	VMOVDQU32         Z19, Z20
-	VPSLLD            $0x02, 320(SP), Z21
-	VPTERNLOGD        $0xe4, Z0, Z21, Z20
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z20, Z20
-	VMOVDQU32         Z20, 1344(AX)
-	PREFETCHT0        1152(R10)
-	VPDPBUSD.BCST     52(R12), Z1, Z14
-	VPDPBUSD.BCST     56(R12), Z1, Z17
-	VPDPBUSD.BCST     60(R12), Z1, Z18
-	VMOVDQU32         128(CX), Z1
-	VPDPBUSD.BCST     80(R12), Z1, Z13
-	VPDPBUSD.BCST     84(R12), Z1, Z14
-	VPDPBUSD.BCST     88(R12), Z1, Z17
-	VPDPBUSD.BCST     92(R12), Z1, Z18
-	VPSRLD            $0x04, Z19, Z1
-	VPSLLD            $0x01, 320(SP), Z19
-	VPTERNLOGD        $0xe4, Z0, Z19, Z1
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
-	VMOVDQU32         Z1, 1856(AX)
-	PREFETCHT0        1216(R10)
-	VMOVDQU32         192(CX), Z1
-	VPDPBUSD.BCST     112(R12), Z1, Z13
-	VPDPBUSD.BCST     116(R12), Z1, Z14
-	VPDPBUSD.BCST     120(R12), Z1, Z17
-	VPDPBUSD.BCST     124(R12), Z1, Z18
-	VMOVDQU32         256(CX), Z1
-	VPDPBUSD.BCST     144(R12), Z1, Z13
-	VSHUFI32X4        $0xdd, Z5, Z12, Z5
-	VMOVDQU32         Z5, Z12
-	VMOVDQU32         64(SP), Z19
-	VPTERNLOGD        $0xe4, Z0, Z19, Z12
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z12, Z12
-	VMOVDQU32         Z12, 2112(AX)
-	VPDPBUSD.BCST     148(R12), Z1, Z14
-	VPDPBUSD.BCST     152(R12), Z1, Z17
-	VPDPBUSD.BCST     156(R12), Z1, Z18
-	VMOVDQU32         320(CX), Z1
-	VPDPBUSD.BCST     176(R12), Z1, Z13
-	VPDPBUSD.BCST     180(R12), Z1, Z14
-	VPDPBUSD.BCST     184(R12), Z1, Z17
-	VPDPBUSD.BCST     188(R12), Z1, Z18
-	VPSRLD            $0x04, Z5, Z1
-	VPSRLD            $0x01, 64(SP), Z5
-	VPTERNLOGD        $0xe4, Z0, Z5, Z1
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
-	VMOVDQU32         Z1, 2624(AX)
-	PREFETCHT0        1280(R10)
-	VMOVDQU32         384(CX), Z1
-	VPDPBUSD.BCST     208(R12), Z1, Z13
-	VPDPBUSD.BCST     212(R12), Z1, Z14
-	VPDPBUSD.BCST     216(R12), Z1, Z17
-	VPDPBUSD.BCST     220(R12), Z1, Z18
-	VMOVDQU32         448(CX), Z1
-	VPDPBUSD.BCST     240(R12), Z1, Z13
-	VSHUFI32X4        $0xdd, Z6, Z4, Z4
-	VMOVDQU32         Z4, Z5
-	VMOVDQU32         320(SP), Z6
-	VPTERNLOGD        $0xe4, Z0, Z6, Z5
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z5, Z5
-	VMOVDQU32         Z5, 2368(AX)
-	PREFETCHT0        1344(R10)
-	VPDPBUSD.BCST     244(R12), Z1, Z14
-	VPDPBUSD.BCST     248(R12), Z1, Z17
-	VPDPBUSD.BCST     252(R12), Z1, Z18
-	VMOVUPS           4096(CX), Z1
-	VCVTDQ2PS         Z13, Z13
-	VMULPS            Z1, Z13, Z13
-	VCVTDQ2PS         Z14, Z14
-	VPSRLD            $0x04, Z4, Z4
-	VPSRLD            $0x01, 320(SP), Z5
-	VPTERNLOGD        $0xe4, Z0, Z5, Z4
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z4, Z4
-	VMOVDQU32         Z4, 2880(AX)
-	VMULPS            Z1, Z14, Z14
-	VCVTDQ2PS         Z17, Z17
-	VMULPS            Z1, Z17, Z17
-	VCVTDQ2PS         Z18, Z18
-	VMULPS            Z1, Z18, Z18
-	VFMADD231PS.BCST  16(R13), Z13, Z2
-	VFMADD231PS.BCST  20(R13), Z14, Z7
-	VFMADD231PS.BCST  24(R13), Z17, Z8
-	VSHUFI32X4        $0x88, Z9, Z26, Z1
-	VSHUFI32X4        $0xdd, Z9, Z26, Z4
-	VFMADD231PS.BCST  28(R13), Z18, Z10
-	VMOVUPS           4608(CX), Z5
-	VFNMADD231PS.BCST 16(R14), Z5, Z2
-	VFNMADD231PS.BCST 20(R14), Z5, Z7
-	VFNMADD231PS.BCST 24(R14), Z5, Z8
-	VFNMADD231PS.BCST 28(R14), Z5, Z10
-	VPXORD            Z5, Z5, Z5
-	VSHUFI32X4        $0x88, Z23, Z16, Z6
-	VSHUFI32X4        $0xdd, Z23, Z16, Z14
-	VPXORD            Z9, Z9, Z9
-	VPXORD            Z12, Z12, Z12
-	VPXORD            Z13, Z13, Z13
-	VMOVDQU32         512(CX), Z16
-	VPDPBUSD.BCST     272(R12), Z16, Z5
-	VPDPBUSD.BCST     276(R12), Z16, Z9
-	VPDPBUSD.BCST     280(R12), Z16, Z12
-	VPDPBUSD.BCST     284(R12), Z16, Z13
-	VSHUFI32X4        $0x88, Z6, Z1, Z16
-	VMOVDQU32         Z16, Z17
-	VPSLLD            $0x02, 128(SP), Z18
-	VPTERNLOGD        $0xe4, Z0, Z18, Z17
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z17, Z17
-	VMOVDQU32         Z17, 1152(AX)
-	PREFETCHT0        1408(R10)
-	VMOVDQU32         576(CX), Z17
-	VPDPBUSD.BCST     304(R12), Z17, Z5
-	VPDPBUSD.BCST     308(R12), Z17, Z9
-	VPDPBUSD.BCST     312(R12), Z17, Z12
-	VPDPBUSD.BCST     316(R12), Z17, Z13
-	VMOVDQU32         640(CX), Z17
-	VPDPBUSD.BCST     336(R12), Z17, Z5
-	VPSRLD            $0x04, Z16, Z16
-	VPSLLD            $0x01, 128(SP), Z18
-	VPTERNLOGD        $0xe4, Z0, Z18, Z16
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z16, Z16
-	VMOVDQU32         Z16, 1664(AX)
-	PREFETCHT0        1472(R10)
-	VPDPBUSD.BCST     340(R12), Z17, Z9
-	VPDPBUSD.BCST     344(R12), Z17, Z12
-	VPDPBUSD.BCST     348(R12), Z17, Z13
-	VMOVDQU32         704(CX), Z16
-	VPDPBUSD.BCST     368(R12), Z16, Z5
-	VPDPBUSD.BCST     372(R12), Z16, Z9
-	VPDPBUSD.BCST     376(R12), Z16, Z12
-	VSHUFI32X4        $0x88, Z14, Z4, Z17
-	VMOVDQU32         Z17, Z18
-	VPSLLD            $0x02, 384(SP), Z19
-	VPTERNLOGD        $0xe4, Z0, Z19, Z18
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z18, Z18
-	VMOVDQU32         Z18, 1408(AX)
-	PREFETCHT0        1536(R10)
-	VPDPBUSD.BCST     380(R12), Z16, Z13
-	VMOVDQU32         768(CX), Z16
-	VPDPBUSD.BCST     400(R12), Z16, Z5
-	VPDPBUSD.BCST     404(R12), Z16, Z9
-	VPDPBUSD.BCST     408(R12), Z16, Z12
-	VPDPBUSD.BCST     412(R12), Z16, Z13
-	VMOVDQU32         832(CX), Z16
-	VPDPBUSD.BCST     432(R12), Z16, Z5
-	VPSRLD            $0x04, Z17, Z17
-	VPSLLD            $0x01, 384(SP), Z18
-	VPTERNLOGD        $0xe4, Z0, Z18, Z17
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z17, Z17
-	VMOVDQU32         Z17, 1920(AX)
-	VPDPBUSD.BCST     436(R12), Z16, Z9
-	VPDPBUSD.BCST     440(R12), Z16, Z12
-	VPDPBUSD.BCST     444(R12), Z16, Z13
-	VMOVDQU32         896(CX), Z16
-	VPDPBUSD.BCST     464(R12), Z16, Z5
-	VPDPBUSD.BCST     468(R12), Z16, Z9
-	VPDPBUSD.BCST     472(R12), Z16, Z12
-	VSHUFI32X4        $0xdd, Z6, Z1, Z1
-	VMOVDQU32         Z1, Z6
-	VMOVDQU32         128(SP), Z17
-	VPTERNLOGD        $0xe4, Z0, Z17, Z6
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z6, Z6
-	VMOVDQU32         Z6, 2176(AX)
-	PREFETCHT0        1600(R10)
-	VPDPBUSD.BCST     476(R12), Z16, Z13
-	VMOVDQU32         960(CX), Z6
-	VPDPBUSD.BCST     496(R12), Z6, Z5
-	VPDPBUSD.BCST     500(R12), Z6, Z9
-	VPDPBUSD.BCST     504(R12), Z6, Z12
-	VPDPBUSD.BCST     508(R12), Z6, Z13
-	VMOVUPS           4160(CX), Z6
-	VCVTDQ2PS         Z5, Z5
-	VPSRLD            $0x04, Z1, Z1
-	VPSRLD            $0x01, 128(SP), Z16
-	VPTERNLOGD        $0xe4, Z0, Z16, Z1
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
-	VMOVDQU32         Z1, 2688(AX)
-	PREFETCHT0        1664(R10)
-	VMULPS            Z6, Z5, Z5
-	VCVTDQ2PS         Z9, Z9
-	VMULPS            Z6, Z9, Z9
 	VCVTDQ2PS         Z12, Z12
-	VMULPS            Z6, Z12, Z12
-	VCVTDQ2PS         Z13, Z13
-	VMULPS            Z6, Z13, Z13
-	VSHUFI32X4        $0xdd, Z14, Z4, Z1
-	VMOVDQU32         Z1, Z4
-	VMOVDQU32         384(SP), Z6
-	VPTERNLOGD        $0xe4, Z0, Z6, Z4
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z4, Z4
-	VMOVDQU32         Z4, 2432(AX)
-	VFMADD231PS.BCST  48(R13), Z5, Z2
-	VFMADD231PS.BCST  52(R13), Z9, Z7
-	VFMADD231PS.BCST  56(R13), Z12, Z8
-	VFMADD231PS.BCST  60(R13), Z13, Z10
-	VMOVUPS           4672(CX), Z4
-	VFNMADD231PS.BCST 48(R14), Z4, Z2
-	VFNMADD231PS.BCST 52(R14), Z4, Z7
-	VPSRLD            $0x04, Z1, Z1
-	VPSRLD            $0x01, 384(SP), Z5
-	VPTERNLOGD        $0xe4, Z0, Z5, Z1
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
-	VMOVDQU32         Z1, 2944(AX)
-	PREFETCHT0        1728(R10)
-	VFNMADD231PS.BCST 56(R14), Z4, Z8
-	VFNMADD231PS.BCST 60(R14), Z4, Z10
-	VPXORD            Z1, Z1, Z1
-	VPXORD            Z4, Z4, Z4
-	VPXORD            Z5, Z5, Z5
-	VPXORD            Z6, Z6, Z6
-	VMOVDQU32         1024(CX), Z9
-	VPDPBUSD.BCST     528(R12), Z9, Z1
-	VSHUFI32X4        $0x88, Z11, Z3, Z12
-	VSHUFI32X4        $0xdd, Z11, Z3, Z3
-	VPDPBUSD.BCST     532(R12), Z9, Z4
-	VPDPBUSD.BCST     536(R12), Z9, Z5
-	VPDPBUSD.BCST     540(R12), Z9, Z6
-	VMOVDQU32         1088(CX), Z9
-	VPDPBUSD.BCST     560(R12), Z9, Z1
-	VPDPBUSD.BCST     564(R12), Z9, Z4
-	VPDPBUSD.BCST     568(R12), Z9, Z5
-	VSHUFI32X4        $0x88, Z22, Z15, Z11
-	VSHUFI32X4        $0xdd, Z22, Z15, Z13
-	VPDPBUSD.BCST     572(R12), Z9, Z6
-	VMOVDQU32         1152(CX), Z9
-	VPDPBUSD.BCST     592(R12), Z9, Z1
-	VPDPBUSD.BCST     596(R12), Z9, Z4
-	VPDPBUSD.BCST     600(R12), Z9, Z5
-	VPDPBUSD.BCST     604(R12), Z9, Z6
-	VMOVDQU32         1216(CX), Z9
-	VPDPBUSD.BCST     624(R12), Z9, Z1
-	VSHUFI32X4        $0x88, Z11, Z12, Z14
-	VMOVDQU32         Z14, Z15
-	VPSLLD            $0x02, 192(SP), Z16
-	VPTERNLOGD        $0xe4, Z0, Z16, Z15
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z15, Z15
-	VMOVDQU32         Z15, 1216(AX)
-	PREFETCHT0        1792(R10)
-	VPDPBUSD.BCST     628(R12), Z9, Z4
-	VPDPBUSD.BCST     632(R12), Z9, Z5
-	VPDPBUSD.BCST     636(R12), Z9, Z6
-	VMOVDQU32         1280(CX), Z9
-	VPDPBUSD.BCST     656(R12), Z9, Z1
-	VPDPBUSD.BCST     660(R12), Z9, Z4
-	VPDPBUSD.BCST     664(R12), Z9, Z5
-	VPSRLD            $0x04, Z14, Z14
-	VPSLLD            $0x01, 192(SP), Z15
-	VPTERNLOGD        $0xe4, Z0, Z15, Z14
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z14, Z14
-	VMOVDQU32         Z14, 1728(AX)
-	VPDPBUSD.BCST     668(R12), Z9, Z6
-	VMOVDQU32         1344(CX), Z9
-	VPDPBUSD.BCST     688(R12), Z9, Z1
-	VPDPBUSD.BCST     692(R12), Z9, Z4
-	VPDPBUSD.BCST     696(R12), Z9, Z5
-	VPDPBUSD.BCST     700(R12), Z9, Z6
-	VMOVDQU32         1408(CX), Z9
-	VPDPBUSD.BCST     720(R12), Z9, Z1
-	VSHUFI32X4        $0x88, Z13, Z3, Z14
-	VMOVDQU32         Z14, Z15
-	VPSLLD            $0x02, 448(SP), Z16
-	VPTERNLOGD        $0xe4, Z0, Z16, Z15
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z15, Z15
-	VMOVDQU32         Z15, 1472(AX)
-	PREFETCHT0        1856(R10)
-	VPDPBUSD.BCST     724(R12), Z9, Z4
-	VPDPBUSD.BCST     728(R12), Z9, Z5
-	VPDPBUSD.BCST     732(R12), Z9, Z6
-	VMOVDQU32         1472(CX), Z9
-	VPDPBUSD.BCST     752(R12), Z9, Z1
-	VPDPBUSD.BCST     756(R12), Z9, Z4
-	VPDPBUSD.BCST     760(R12), Z9, Z5
-	VPSRLD            $0x04, Z14, Z14
-	VPSLLD            $0x01, 448(SP), Z15
-	VPTERNLOGD        $0xe4, Z0, Z15, Z14
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z14, Z14
-	VMOVDQU32         Z14, 1984(AX)
-	PREFETCHT0        1920(R10)
-	VPDPBUSD.BCST     764(R12), Z9, Z6
-	VMOVUPS           4224(CX), Z9
-	VCVTDQ2PS         Z1, Z1
-	VMULPS            Z9, Z1, Z1
-	VCVTDQ2PS         Z4, Z4
-	VMULPS            Z9, Z4, Z4
-	VCVTDQ2PS         Z5, Z5
-	VSHUFI32X4        $0xdd, Z11, Z12, Z11
-	VMOVDQU32         Z11, Z12
-	VMOVDQU32         192(SP), Z14
-	VPTERNLOGD        $0xe4, Z0, Z14, Z12
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z12, Z12
-	VMOVDQU32         Z12, 2240(AX)
-	VMULPS            Z9, Z5, Z5
-	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z9, Z6, Z6
-	VFMADD231PS.BCST  80(R13), Z1, Z2
-	VFMADD231PS.BCST  84(R13), Z4, Z7
-	VFMADD231PS.BCST  88(R13), Z5, Z8
-	VFMADD231PS.BCST  92(R13), Z6, Z10
-	VMOVUPS           4736(CX), Z1
-	VPSRLD            $0x04, Z11, Z4
-	VPSRLD            $0x01, 192(SP), Z5
+	VSHUFI32X4        $0x88, Z18, Z14, Z6
+	VSHUFI32X4        $0xdd, Z18, Z14, Z13
+	VMULPS            Z1, Z12, Z12
+	VFMADD231PS.BCST  80(R14), Z3, Z7
+	VFMADD231PS.BCST  84(R14), Z4, Z8
+	VFMADD231PS.BCST  88(R14), Z5, Z9
+	VFMADD231PS.BCST  92(R14), Z12, Z10
+	VMOVUPS           4736(BX), Z1
+	VSHUFI32X4        $0x88, Z6, Z11, Z3
+	VMOVDQU32         Z3, Z4
+	VPSLLD            $0x02, 192(SP), Z5
 	VPTERNLOGD        $0xe4, Z0, Z5, Z4
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z4, Z4
-	VMOVDQU32         Z4, 2752(AX)
-	PREFETCHT0        1984(R10)
-	VFNMADD231PS.BCST 80(R14), Z1, Z2
-	VFNMADD231PS.BCST 84(R14), Z1, Z7
-	VFNMADD231PS.BCST 88(R14), Z1, Z8
-	VFNMADD231PS.BCST 92(R14), Z1, Z10
+	VMOVDQU32         Z4, 1216(DX)
+	PREFETCHT1        1792(AX)
+	PREFETCHT0        1792(CX)
+	VFNMADD231PS.BCST 80(R15), Z1, Z7
+	VFNMADD231PS.BCST 84(R15), Z1, Z8
+	VFNMADD231PS.BCST 88(R15), Z1, Z9
+	VFNMADD231PS.BCST 92(R15), Z1, Z10
 	VPXORD            Z1, Z1, Z1
 	VPXORD            Z4, Z4, Z4
 	VPXORD            Z5, Z5, Z5
-	VSHUFI32X4        $0xdd, Z13, Z3, Z6
-	VMOVDQU32         Z6, Z3
-	VMOVDQU32         448(SP), Z9
-	VPTERNLOGD        $0xe4, Z0, Z9, Z3
+	VPSRLD            $0x04, Z3, Z3
+	VPSLLD            $0x01, 192(SP), Z12
+	VPTERNLOGD        $0xe4, Z0, Z12, Z3
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32         Z3, 2496(AX)
-	PREFETCHT0        2048(R10)
+	VMOVDQU32         Z3, 1728(DX)
 	VPXORD            Z3, Z3, Z3
-	VMOVDQU32         1536(CX), Z9
-	VPDPBUSD.BCST     784(R12), Z9, Z1
-	VPDPBUSD.BCST     788(R12), Z9, Z4
-	VPDPBUSD.BCST     792(R12), Z9, Z5
-	VPDPBUSD.BCST     796(R12), Z9, Z3
-	VMOVDQU32         1600(CX), Z9
-	VPDPBUSD.BCST     816(R12), Z9, Z1
+	VMOVDQU32         1536(BX), Z12
+	VPDPBUSD.BCST     784(R13), Z12, Z1
+	VPDPBUSD.BCST     788(R13), Z12, Z4
+	VPDPBUSD.BCST     792(R13), Z12, Z5
+	VPDPBUSD.BCST     796(R13), Z12, Z3
+	VSHUFI32X4        $0x88, Z13, Z2, Z12
+	VMOVDQU32         Z12, Z14
+	VPSLLD            $0x02, 448(SP), Z15
+	VPTERNLOGD        $0xe4, Z0, Z15, Z14
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z14, Z14
+	VMOVDQU32         Z14, 1472(DX)
+	PREFETCHT1        1856(AX)
+	PREFETCHT0        1856(CX)
+	VMOVDQU32         1600(BX), Z14
+	VPDPBUSD.BCST     816(R13), Z14, Z1
+	VPDPBUSD.BCST     820(R13), Z14, Z4
+	VPDPBUSD.BCST     824(R13), Z14, Z5
+	VPDPBUSD.BCST     828(R13), Z14, Z3
+	VMOVDQU32         1664(BX), Z14
+	VPDPBUSD.BCST     848(R13), Z14, Z1
+	VPSRLD            $0x04, Z12, Z12
+	VPSLLD            $0x01, 448(SP), Z15
+	VPTERNLOGD        $0xe4, Z0, Z15, Z12
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z12, Z12
+	VMOVDQU32         Z12, 1984(DX)
+	PREFETCHT1        1920(AX)
+	PREFETCHT0        1920(CX)
+	VPDPBUSD.BCST     852(R13), Z14, Z4
+	VPDPBUSD.BCST     856(R13), Z14, Z5
+	VPDPBUSD.BCST     860(R13), Z14, Z3
+	VMOVDQU32         1728(BX), Z12
+	VPDPBUSD.BCST     880(R13), Z12, Z1
+	VPDPBUSD.BCST     884(R13), Z12, Z4
+	VPDPBUSD.BCST     888(R13), Z12, Z5
+	VSHUFI32X4        $0xdd, Z6, Z11, Z6
+	VMOVDQU32         Z6, Z11
+	VMOVDQU32         192(SP), Z14
+	VPTERNLOGD        $0xe4, Z0, Z14, Z11
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z11, Z11
+	VMOVDQU32         Z11, 2240(DX)
+	VPDPBUSD.BCST     892(R13), Z12, Z3
+	VMOVDQU32         1792(BX), Z11
+	VPDPBUSD.BCST     912(R13), Z11, Z1
+	VPDPBUSD.BCST     916(R13), Z11, Z4
+	VPDPBUSD.BCST     920(R13), Z11, Z5
+	VPDPBUSD.BCST     924(R13), Z11, Z3
 	VPSRLD            $0x04, Z6, Z6
-	VPSRLD            $0x01, 448(SP), Z11
+	VPSRLD            $0x01, 192(SP), Z11
 	VPTERNLOGD        $0xe4, Z0, Z11, Z6
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z6, Z6
-	VMOVDQU32         Z6, 3008(AX)
-	VPDPBUSD.BCST     820(R12), Z9, Z4
-	VPDPBUSD.BCST     824(R12), Z9, Z5
-	VPDPBUSD.BCST     828(R12), Z9, Z3
-	VMOVDQU32         1664(CX), Z6
-	VPDPBUSD.BCST     848(R12), Z6, Z1
-	VPDPBUSD.BCST     852(R12), Z6, Z4
-	VPDPBUSD.BCST     856(R12), Z6, Z5
-	VMOVDQU32         112(DX), Z9
-	VMOVDQU32         112(DX)(BX*1), Z11
-	VMOVDQU32         112(DX)(BX*2), Z12
-	VMOVDQU32         112(DX)(SI*1), Z13
-	VMOVDQU32         112(DI), Z14
-	VMOVDQU32         112(DI)(BX*1), Z15
-	VMOVDQU32         112(DI)(BX*2), Z16
-	VMOVDQU32         112(DI)(SI*1), Z17
-	VMOVDQU32         112(R8), Z18
-	VMOVDQU32         112(R8)(BX*1), Z19
-	VMOVDQU32         112(R8)(BX*2), Z20
-	VMOVDQU32         112(R8)(SI*1), Z21
-	VMOVDQU32         112(R9), Z22
-	VMOVDQU32         112(R9)(BX*1), Z23
-	VMOVDQU32         112(R9)(BX*2), Z24
-	VMOVDQU32         112(R9)(SI*1), Z25
-	VPUNPCKLDQ        Z11, Z9, Z26
-	VPUNPCKHDQ        Z11, Z9, Z9
-	VPDPBUSD.BCST     860(R12), Z6, Z3
-	VMOVDQU32         1728(CX), Z6
-	VPDPBUSD.BCST     880(R12), Z6, Z1
-	VPDPBUSD.BCST     884(R12), Z6, Z4
-	VPDPBUSD.BCST     888(R12), Z6, Z5
-	VPDPBUSD.BCST     892(R12), Z6, Z3
-	VMOVDQU32         1792(CX), Z6
-	VPUNPCKLDQ        Z13, Z12, Z11
-	VPUNPCKHDQ        Z13, Z12, Z12
-	VPDPBUSD.BCST     912(R12), Z6, Z1
-	VPDPBUSD.BCST     916(R12), Z6, Z4
-	VPDPBUSD.BCST     920(R12), Z6, Z5
-	VPDPBUSD.BCST     924(R12), Z6, Z3
-	VMOVDQU32         1856(CX), Z6
-	VPDPBUSD.BCST     944(R12), Z6, Z1
-	VPDPBUSD.BCST     948(R12), Z6, Z4
-	VPDPBUSD.BCST     952(R12), Z6, Z5
-	VPUNPCKLDQ        Z15, Z14, Z13
-	VPUNPCKHDQ        Z15, Z14, Z14
-	VPDPBUSD.BCST     956(R12), Z6, Z3
-	VMOVDQU32         1920(CX), Z6
-	VPDPBUSD.BCST     976(R12), Z6, Z1
-	VPDPBUSD.BCST     980(R12), Z6, Z4
-	VPDPBUSD.BCST     984(R12), Z6, Z5
-	VPDPBUSD.BCST     988(R12), Z6, Z3
-	VMOVDQU32         1984(CX), Z6
+	VMOVDQU32         Z6, 2752(DX)
+	PREFETCHT1        1984(AX)
+	PREFETCHT0        1984(CX)
+	VMOVDQU32         1856(BX), Z6
+	VPDPBUSD.BCST     944(R13), Z6, Z1
+	VPDPBUSD.BCST     948(R13), Z6, Z4
+	VPDPBUSD.BCST     952(R13), Z6, Z5
+	VPDPBUSD.BCST     956(R13), Z6, Z3
+	VMOVDQU32         1920(BX), Z6
+	VPDPBUSD.BCST     976(R13), Z6, Z1
+	VSHUFI32X4        $0xdd, Z13, Z2, Z2
+	VMOVDQU32         Z2, Z11
+	VMOVDQU32         448(SP), Z12
+	VPTERNLOGD        $0xe4, Z0, Z12, Z11
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z11, Z11
+	VMOVDQU32         Z11, 2496(DX)
+	PREFETCHT1        2048(AX)
+	PREFETCHT0        2048(CX)
+	VPDPBUSD.BCST     980(R13), Z6, Z4
+	VPDPBUSD.BCST     984(R13), Z6, Z5
+	VPDPBUSD.BCST     988(R13), Z6, Z3
+	VMOVDQU32         1984(BX), Z6
+	VPDPBUSD.BCST     1008(R13), Z6, Z1
+	VPDPBUSD.BCST     1012(R13), Z6, Z4
+	VPDPBUSD.BCST     1016(R13), Z6, Z5
+	VPSRLD            $0x04, Z2, Z2
+	VPSRLD            $0x01, 448(SP), Z11
+	VPTERNLOGD        $0xe4, Z0, Z11, Z2
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z2, Z2
+	VMOVDQU32         Z2, 3008(DX)
+	VPDPBUSD.BCST     1020(R13), Z6, Z3
+	VMOVUPS           4288(BX), Z2
+	VCVTDQ2PS         Z1, Z1
+	VMULPS            Z2, Z1, Z1
+	VCVTDQ2PS         Z4, Z4
+	VMULPS            Z2, Z4, Z4
+	VMOVDQU32         112(SI), Z6
+	VMOVDQU32         112(SI)(DI*1), Z11
+	VMOVDQU32         112(SI)(DI*2), Z12
+	VMOVDQU32         112(SI)(R8*1), Z13
+	VMOVDQU32         112(R9), Z14
+	VMOVDQU32         112(R9)(DI*1), Z15
+	VMOVDQU32         112(R9)(DI*2), Z16
+	VMOVDQU32         112(R9)(R8*1), Z17
+	VMOVDQU32         112(R10), Z18
+	VMOVDQU32         112(R10)(DI*1), Z19
+	VMOVDQU32         112(R10)(DI*2), Z20
+	VMOVDQU32         112(R10)(R8*1), Z21
+	VMOVDQU32         112(R11), Z22
+	VMOVDQU32         112(R11)(DI*1), Z23
+	VMOVDQU32         112(R11)(DI*2), Z24
+	VMOVDQU32         112(R11)(R8*1), Z25
+	VPUNPCKLDQ        Z11, Z6, Z26
+	VPUNPCKHDQ        Z11, Z6, Z6
+	VCVTDQ2PS         Z5, Z5
+	VMULPS            Z2, Z5, Z5
+	VCVTDQ2PS         Z3, Z3
+	VMULPS            Z2, Z3, Z3
+	VFMADD231PS.BCST  112(R14), Z1, Z7
+	VFMADD231PS.BCST  116(R14), Z4, Z8
+	VFMADD231PS.BCST  120(R14), Z5, Z9
+	VPUNPCKLDQ        Z13, Z12, Z1
+	VPUNPCKHDQ        Z13, Z12, Z2
+	VFMADD231PS.BCST  124(R14), Z3, Z10
+	VMOVUPS           4800(BX), Z3
+	VFNMADD231PS.BCST 112(R15), Z3, Z7
+	VFNMADD231PS.BCST 116(R15), Z3, Z8
+	VFNMADD231PS.BCST 120(R15), Z3, Z9
+	VFNMADD231PS.BCST 124(R15), Z3, Z10
+	VPUNPCKLDQ        Z15, Z14, Z3
+	VPUNPCKHDQ        Z15, Z14, Z4
+	VPXORD            Z5, Z5, Z5
+	VPXORD            Z11, Z11, Z11
+	VPXORD            Z12, Z12, Z12
+	VPXORD            Z13, Z13, Z13
+	VMOVDQU32         2048(BX), Z14
+	VPDPBUSD.BCST     1040(R13), Z14, Z5
+	VPDPBUSD.BCST     1044(R13), Z14, Z11
 	VPUNPCKLDQ        Z17, Z16, Z15
 	VPUNPCKHDQ        Z17, Z16, Z16
-	VPDPBUSD.BCST     1008(R12), Z6, Z1
-	VPDPBUSD.BCST     1012(R12), Z6, Z4
-	VPDPBUSD.BCST     1016(R12), Z6, Z5
-	VPDPBUSD.BCST     1020(R12), Z6, Z3
-	VMOVUPS           4288(CX), Z6
-	VCVTDQ2PS         Z1, Z1
-	VMULPS            Z6, Z1, Z1
-	VCVTDQ2PS         Z4, Z4
-	VPUNPCKLDQ        Z19, Z18, Z17
-	VPUNPCKHDQ        Z19, Z18, Z18
-	VMULPS            Z6, Z4, Z4
+	VPDPBUSD.BCST     1048(R13), Z14, Z12
+	VPDPBUSD.BCST     1052(R13), Z14, Z13
+	VMOVDQU32         2112(BX), Z14
+	VPDPBUSD.BCST     1072(R13), Z14, Z5
+	VPDPBUSD.BCST     1076(R13), Z14, Z11
+	VPDPBUSD.BCST     1080(R13), Z14, Z12
+	VPDPBUSD.BCST     1084(R13), Z14, Z13
+	VPUNPCKLDQ        Z19, Z18, Z14
+	VPUNPCKHDQ        Z19, Z18, Z17
+	VMOVDQU32         2176(BX), Z18
+	VPDPBUSD.BCST     1104(R13), Z18, Z5
+	VPDPBUSD.BCST     1108(R13), Z18, Z11
+	VPDPBUSD.BCST     1112(R13), Z18, Z12
+	VPDPBUSD.BCST     1116(R13), Z18, Z13
+	VMOVDQU32         2240(BX), Z18
+	VPUNPCKLDQ        Z21, Z20, Z19
+	VPUNPCKHDQ        Z21, Z20, Z20
+	VPDPBUSD.BCST     1136(R13), Z18, Z5
+	VPDPBUSD.BCST     1140(R13), Z18, Z11
+	VPDPBUSD.BCST     1144(R13), Z18, Z12
+	VPDPBUSD.BCST     1148(R13), Z18, Z13
+	VMOVDQU32         2304(BX), Z18
+	VPDPBUSD.BCST     1168(R13), Z18, Z5
+	VPDPBUSD.BCST     1172(R13), Z18, Z11
+	VPUNPCKLDQ        Z23, Z22, Z21
+	VPUNPCKHDQ        Z23, Z22, Z22
+	VPDPBUSD.BCST     1176(R13), Z18, Z12
+	VPDPBUSD.BCST     1180(R13), Z18, Z13
+	VMOVDQU32         2368(BX), Z18
+	VPDPBUSD.BCST     1200(R13), Z18, Z5
+	VPDPBUSD.BCST     1204(R13), Z18, Z11
+	VPDPBUSD.BCST     1208(R13), Z18, Z12
+	VPDPBUSD.BCST     1212(R13), Z18, Z13
+	VPUNPCKLDQ        Z25, Z24, Z18
+	VPUNPCKHDQ        Z25, Z24, Z23
+	VMOVDQU32         2432(BX), Z24
+	VPDPBUSD.BCST     1232(R13), Z24, Z5
+	VPDPBUSD.BCST     1236(R13), Z24, Z11
+	VPDPBUSD.BCST     1240(R13), Z24, Z12
+	VPDPBUSD.BCST     1244(R13), Z24, Z13
+	VMOVDQU32         2496(BX), Z24
+	VPUNPCKLQDQ       Z1, Z26, Z25
+	VPUNPCKHQDQ       Z1, Z26, Z1
+	VPDPBUSD.BCST     1264(R13), Z24, Z5
+	VPDPBUSD.BCST     1268(R13), Z24, Z11
+	VPDPBUSD.BCST     1272(R13), Z24, Z12
+	VPDPBUSD.BCST     1276(R13), Z24, Z13
+	VMOVUPS           4352(BX), Z24
 	VCVTDQ2PS         Z5, Z5
-	VMULPS            Z6, Z5, Z5
-	VCVTDQ2PS         Z3, Z3
-	VMULPS            Z6, Z3, Z3
-	VFMADD231PS.BCST  112(R13), Z1, Z2
-	VFMADD231PS.BCST  116(R13), Z4, Z7
-	VPUNPCKLDQ        Z21, Z20, Z1
-	VPUNPCKHDQ        Z21, Z20, Z4
-	VFMADD231PS.BCST  120(R13), Z5, Z8
-	VFMADD231PS.BCST  124(R13), Z3, Z10
-	VMOVUPS           4800(CX), Z3
-	VFNMADD231PS.BCST 112(R14), Z3, Z2
-	VFNMADD231PS.BCST 116(R14), Z3, Z7
-	VFNMADD231PS.BCST 120(R14), Z3, Z8
-	VFNMADD231PS.BCST 124(R14), Z3, Z10
-	VPUNPCKLDQ        Z23, Z22, Z3
-	VPUNPCKHDQ        Z23, Z22, Z5
+	VMULPS            Z24, Z5, Z5
+	VPUNPCKLQDQ       Z2, Z6, Z26
+	VPUNPCKHQDQ       Z2, Z6, Z2
+	VCVTDQ2PS         Z11, Z11
+	VMULPS            Z24, Z11, Z11
+	VCVTDQ2PS         Z12, Z12
+	VMULPS            Z24, Z12, Z12
+	VCVTDQ2PS         Z13, Z13
+	VMULPS            Z24, Z13, Z13
+	VFMADD231PS.BCST  144(R14), Z5, Z7
+	VPUNPCKLQDQ       Z15, Z3, Z5
+	VPUNPCKHQDQ       Z15, Z3, Z3
+	VFMADD231PS.BCST  148(R14), Z11, Z8
+	VFMADD231PS.BCST  152(R14), Z12, Z9
+	VFMADD231PS.BCST  156(R14), Z13, Z10
+	VMOVUPS           4864(BX), Z6
+	VFNMADD231PS.BCST 144(R15), Z6, Z7
+	VFNMADD231PS.BCST 148(R15), Z6, Z8
+	VPUNPCKLQDQ       Z16, Z4, Z11
+	VPUNPCKHQDQ       Z16, Z4, Z4
+	VFNMADD231PS.BCST 152(R15), Z6, Z9
+	VFNMADD231PS.BCST 156(R15), Z6, Z10
 	VPXORD            Z6, Z6, Z6
-	VPXORD            Z19, Z19, Z19
-	VPXORD            Z20, Z20, Z20
-	VPXORD            Z21, Z21, Z21
-	VMOVDQU32         2048(CX), Z22
-	VPDPBUSD.BCST     1040(R12), Z22, Z6
-	VPDPBUSD.BCST     1044(R12), Z22, Z19
-	VPDPBUSD.BCST     1048(R12), Z22, Z20
-	VPUNPCKLDQ        Z25, Z24, Z23
-	VPUNPCKHDQ        Z25, Z24, Z24
-	VPDPBUSD.BCST     1052(R12), Z22, Z21
-	VMOVDQU32         2112(CX), Z22
-	VPDPBUSD.BCST     1072(R12), Z22, Z6
-	VPDPBUSD.BCST     1076(R12), Z22, Z19
-	VPDPBUSD.BCST     1080(R12), Z22, Z20
-	VPDPBUSD.BCST     1084(R12), Z22, Z21
-	VMOVDQU32         2176(CX), Z22
-	VPUNPCKLQDQ       Z11, Z26, Z25
-	VPUNPCKHQDQ       Z11, Z26, Z11
-	VPDPBUSD.BCST     1104(R12), Z22, Z6
-	VPDPBUSD.BCST     1108(R12), Z22, Z19
-	VPDPBUSD.BCST     1112(R12), Z22, Z20
-	VPDPBUSD.BCST     1116(R12), Z22, Z21
-	VMOVDQU32         2240(CX), Z22
-	VPDPBUSD.BCST     1136(R12), Z22, Z6
-	VPDPBUSD.BCST     1140(R12), Z22, Z19
-	VPDPBUSD.BCST     1144(R12), Z22, Z20
-	VPUNPCKLQDQ       Z12, Z9, Z26
-	VPUNPCKHQDQ       Z12, Z9, Z9
-	VPDPBUSD.BCST     1148(R12), Z22, Z21
-	VMOVDQU32         2304(CX), Z12
-	VPDPBUSD.BCST     1168(R12), Z12, Z6
-	VPDPBUSD.BCST     1172(R12), Z12, Z19
-	VPDPBUSD.BCST     1176(R12), Z12, Z20
-	VPDPBUSD.BCST     1180(R12), Z12, Z21
-	VMOVDQU32         2368(CX), Z12
-	VPUNPCKLQDQ       Z15, Z13, Z22
-	VPUNPCKHQDQ       Z15, Z13, Z13
-	VPDPBUSD.BCST     1200(R12), Z12, Z6
-	VPDPBUSD.BCST     1204(R12), Z12, Z19
-	VPDPBUSD.BCST     1208(R12), Z12, Z20
-	VPDPBUSD.BCST     1212(R12), Z12, Z21
-	VMOVDQU32         2432(CX), Z12
-	VPDPBUSD.BCST     1232(R12), Z12, Z6
-	VPDPBUSD.BCST     1236(R12), Z12, Z19
-	VPDPBUSD.BCST     1240(R12), Z12, Z20
-	VPUNPCKLQDQ       Z16, Z14, Z15
-	VPUNPCKHQDQ       Z16, Z14, Z14
-	VPDPBUSD.BCST     1244(R12), Z12, Z21
-	VMOVDQU32         2496(CX), Z12
-	VPDPBUSD.BCST     1264(R12), Z12, Z6
-	VPDPBUSD.BCST     1268(R12), Z12, Z19
-	VPDPBUSD.BCST     1272(R12), Z12, Z20
-	VPDPBUSD.BCST     1276(R12), Z12, Z21
-	VMOVUPS           4352(CX), Z12
-	VPUNPCKLQDQ       Z1, Z17, Z16
-	VPUNPCKHQDQ       Z1, Z17, Z1
-	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z12, Z6, Z6
-	VCVTDQ2PS         Z19, Z19
-	VMULPS            Z12, Z19, Z19
-	VCVTDQ2PS         Z20, Z20
-	VMULPS            Z12, Z20, Z20
-	VCVTDQ2PS         Z21, Z21
-	VPUNPCKLQDQ       Z4, Z18, Z17
-	VPUNPCKHQDQ       Z4, Z18, Z4
-	VMULPS            Z12, Z21, Z21
-	VFMADD231PS.BCST  144(R13), Z6, Z2
-	VFMADD231PS.BCST  148(R13), Z19, Z7
-	VFMADD231PS.BCST  152(R13), Z20, Z8
-	VFMADD231PS.BCST  156(R13), Z21, Z10
-	VMOVUPS           4864(CX), Z6
-	VFNMADD231PS.BCST 144(R14), Z6, Z2
-	VFNMADD231PS.BCST 148(R14), Z6, Z7
-	VPUNPCKLQDQ       Z23, Z3, Z12
-	VPUNPCKHQDQ       Z23, Z3, Z3
-	VFNMADD231PS.BCST 152(R14), Z6, Z8
-	VFNMADD231PS.BCST 156(R14), Z6, Z10
-	VPXORD            Z6, Z6, Z6
-	VPXORD            Z18, Z18, Z18
-	VPXORD            Z19, Z19, Z19
-	VPXORD            Z20, Z20, Z20
-	VMOVDQU32         2560(CX), Z21
-	VPUNPCKLQDQ       Z24, Z5, Z23
-	VPUNPCKHQDQ       Z24, Z5, Z5
-	VPDPBUSD.BCST     1296(R12), Z21, Z6
-	VPDPBUSD.BCST     1300(R12), Z21, Z18
-	VPDPBUSD.BCST     1304(R12), Z21, Z19
-	VPDPBUSD.BCST     1308(R12), Z21, Z20
-	VMOVDQU32         2624(CX), Z21
-	VPDPBUSD.BCST     1328(R12), Z21, Z6
-	VPDPBUSD.BCST     1332(R12), Z21, Z18
-	VPDPBUSD.BCST     1336(R12), Z21, Z19
-	VSHUFI32X4        $0x88, Z22, Z25, Z24
-	VSHUFI32X4        $0xdd, Z22, Z25, Z22
-	VPDPBUSD.BCST     1340(R12), Z21, Z20
-	VMOVDQU32         2688(CX), Z21
-	VPDPBUSD.BCST     1360(R12), Z21, Z6
-	VPDPBUSD.BCST     1364(R12), Z21, Z18
-	VPDPBUSD.BCST     1368(R12), Z21, Z19
-	VPDPBUSD.BCST     1372(R12), Z21, Z20
-	VMOVDQU32         2752(CX), Z21
-	VSHUFI32X4        $0x88, Z12, Z16, Z25
-	VSHUFI32X4        $0xdd, Z12, Z16, Z12
-	VPDPBUSD.BCST     1392(R12), Z21, Z6
-	VPDPBUSD.BCST     1396(R12), Z21, Z18
-	VPDPBUSD.BCST     1400(R12), Z21, Z19
-	VPDPBUSD.BCST     1404(R12), Z21, Z20
-	VMOVDQU32         2816(CX), Z16
-	VPDPBUSD.BCST     1424(R12), Z16, Z6
-	VPDPBUSD.BCST     1428(R12), Z16, Z18
-	VSHUFI32X4        $0x88, Z25, Z24, Z21
-	VSHUFI32X4        $0x88, Z12, Z22, Z21
-	VSHUFI32X4        $0xdd, Z25, Z24, Z21
-	VMOVDQU32         Z21, Z24
+	VPXORD            Z12, Z12, Z12
+	VPXORD            Z13, Z13, Z13
+	VPXORD            Z15, Z15, Z15
+	VMOVDQU32         2560(BX), Z16
+	VPUNPCKLQDQ       Z19, Z14, Z24
+	VPUNPCKHQDQ       Z19, Z14, Z14
+	VPDPBUSD.BCST     1296(R13), Z16, Z6
+	VPDPBUSD.BCST     1300(R13), Z16, Z12
+	VPDPBUSD.BCST     1304(R13), Z16, Z13
+	VPDPBUSD.BCST     1308(R13), Z16, Z15
+	VMOVDQU32         2624(BX), Z16
+	VPDPBUSD.BCST     1328(R13), Z16, Z6
+	VPUNPCKLQDQ       Z20, Z17, Z19
+	VPUNPCKHQDQ       Z20, Z17, Z17
+	VPDPBUSD.BCST     1332(R13), Z16, Z12
+	VPDPBUSD.BCST     1336(R13), Z16, Z13
+	VPDPBUSD.BCST     1340(R13), Z16, Z15
+	VMOVDQU32         2688(BX), Z16
+	VPDPBUSD.BCST     1360(R13), Z16, Z6
+	VPDPBUSD.BCST     1364(R13), Z16, Z12
+	VPDPBUSD.BCST     1368(R13), Z16, Z13
+	VPUNPCKLQDQ       Z18, Z21, Z20
+	VPUNPCKHQDQ       Z18, Z21, Z18
+	VPDPBUSD.BCST     1372(R13), Z16, Z15
+	VMOVDQU32         2752(BX), Z16
+	VPDPBUSD.BCST     1392(R13), Z16, Z6
+	VPDPBUSD.BCST     1396(R13), Z16, Z12
+	VPDPBUSD.BCST     1400(R13), Z16, Z13
+	VPDPBUSD.BCST     1404(R13), Z16, Z15
+	VMOVDQU32         2816(BX), Z16
+	VPUNPCKLQDQ       Z23, Z22, Z21
+	VPUNPCKHQDQ       Z23, Z22, Z22
+	VPDPBUSD.BCST     1424(R13), Z16, Z6
+	VPDPBUSD.BCST     1428(R13), Z16, Z12
+	VPDPBUSD.BCST     1432(R13), Z16, Z13
+	VPDPBUSD.BCST     1436(R13), Z16, Z15
+	VMOVDQU32         2880(BX), Z16
+	VPDPBUSD.BCST     1456(R13), Z16, Z6
+	VSHUFI32X4        $0x88, Z5, Z25, Z23
+	VSHUFI32X4        $0xdd, Z5, Z25, Z5
+	VPDPBUSD.BCST     1460(R13), Z16, Z12
+	VPDPBUSD.BCST     1464(R13), Z16, Z13
+	VPDPBUSD.BCST     1468(R13), Z16, Z15
+	VMOVDQU32         2944(BX), Z16
+	VPDPBUSD.BCST     1488(R13), Z16, Z6
+	VPDPBUSD.BCST     1492(R13), Z16, Z12
+	VPDPBUSD.BCST     1496(R13), Z16, Z13
+	VSHUFI32X4        $0x88, Z20, Z24, Z25
+	VSHUFI32X4        $0xdd, Z20, Z24, Z20
+	VPDPBUSD.BCST     1500(R13), Z16, Z15
+	VMOVDQU32         3008(BX), Z16
+	VPDPBUSD.BCST     1520(R13), Z16, Z6
+	VPDPBUSD.BCST     1524(R13), Z16, Z12
+	VPDPBUSD.BCST     1528(R13), Z16, Z13
+	VPDPBUSD.BCST     1532(R13), Z16, Z15
+	VMOVUPS           4416(BX), Z16
+	VSHUFI32X4        $0x88, Z25, Z23, Z24
+	VSHUFI32X4        $0x88, Z20, Z5, Z24
+	VSHUFI32X4        $0xdd, Z25, Z23, Z23
+	VMOVDQU32         Z23, Z24
 	VPSRLD            $0x02, (SP), Z25
 	VPTERNLOGD        $0xe4, Z0, Z25, Z24
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z24, Z24
-	VMOVDQU32         Z24, 3072(AX)
-	PREFETCHT0        2112(R10)
-	VPDPBUSD.BCST     1432(R12), Z16, Z19
-	VPDPBUSD.BCST     1436(R12), Z16, Z20
-	VMOVDQU32         2880(CX), Z16
-	VPDPBUSD.BCST     1456(R12), Z16, Z6
-	VPDPBUSD.BCST     1460(R12), Z16, Z18
-	VPDPBUSD.BCST     1464(R12), Z16, Z19
-	VPDPBUSD.BCST     1468(R12), Z16, Z20
-	VMOVDQU32         2944(CX), Z16
-	VPSRLD            $0x04, Z21, Z21
-	VPSRLD            $0x03, (SP), Z24
-	VPTERNLOGD        $0xe4, Z0, Z24, Z21
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z21, Z21
-	VMOVDQU32         Z21, 3584(AX)
-	PREFETCHT0        2176(R10)
-	VPDPBUSD.BCST     1488(R12), Z16, Z6
-	VPDPBUSD.BCST     1492(R12), Z16, Z18
-	VPDPBUSD.BCST     1496(R12), Z16, Z19
-	VPDPBUSD.BCST     1500(R12), Z16, Z20
-	VMOVDQU32         3008(CX), Z16
-	VPDPBUSD.BCST     1520(R12), Z16, Z6
-	VPDPBUSD.BCST     1524(R12), Z16, Z18
-	VSHUFI32X4        $0xdd, Z12, Z22, Z12
-	VMOVDQU32         Z12, Z21
-	VPSRLD            $0x02, 256(SP), Z22
-	VPTERNLOGD        $0xe4, Z0, Z22, Z21
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z21, Z21
-	VMOVDQU32         Z21, 3328(AX)
-	PREFETCHT0        2240(R10)
-	VPDPBUSD.BCST     1528(R12), Z16, Z19
-	VPDPBUSD.BCST     1532(R12), Z16, Z20
-	VMOVUPS           4416(CX), Z16
+	VMOVDQU32         Z24, 3072(DX)
+	PREFETCHT1        2112(AX)
+	PREFETCHT0        2112(CX)
 	VCVTDQ2PS         Z6, Z6
 	VMULPS            Z16, Z6, Z6
-	VCVTDQ2PS         Z18, Z18
-	VMULPS            Z16, Z18, Z18
-	VCVTDQ2PS         Z19, Z19
-	VPSRLD            $0x04, Z12, Z12
-	VPSRLD            $0x03, 256(SP), Z21
-	VPTERNLOGD        $0xe4, Z0, Z21, Z12
+	VCVTDQ2PS         Z12, Z12
+	VMULPS            Z16, Z12, Z12
+	VCVTDQ2PS         Z13, Z13
+	VMULPS            Z16, Z13, Z13
+	VPSRLD            $0x04, Z23, Z23
+	VPSRLD            $0x03, (SP), Z24
+	VPTERNLOGD        $0xe4, Z0, Z24, Z23
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z23, Z23
+	VMOVDQU32         Z23, 3584(DX)
+	PREFETCHT1        2176(AX)
+	PREFETCHT0        2176(CX)
+	VCVTDQ2PS         Z15, Z15
+	VMULPS            Z16, Z15, Z15
+	VFMADD231PS.BCST  176(R14), Z6, Z7
+	VFMADD231PS.BCST  180(R14), Z12, Z8
+	VFMADD231PS.BCST  184(R14), Z13, Z9
+	VFMADD231PS.BCST  188(R14), Z15, Z10
+	VMOVUPS           4928(BX), Z6
+	VSHUFI32X4        $0xdd, Z20, Z5, Z5
+	VMOVDQU32         Z5, Z12
+	VPSRLD            $0x02, 256(SP), Z13
+	VPTERNLOGD        $0xe4, Z0, Z13, Z12
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z12, Z12
-	VMOVDQU32         Z12, 3840(AX)
-	VMULPS            Z16, Z19, Z19
-	VCVTDQ2PS         Z20, Z20
-	VMULPS            Z16, Z20, Z20
-	VFMADD231PS.BCST  176(R13), Z6, Z2
-	VFMADD231PS.BCST  180(R13), Z18, Z7
-	VFMADD231PS.BCST  184(R13), Z19, Z8
-	VFMADD231PS.BCST  188(R13), Z20, Z10
-	VSHUFI32X4        $0x88, Z13, Z11, Z6
-	VSHUFI32X4        $0xdd, Z13, Z11, Z11
-	VMOVUPS           4928(CX), Z12
-	VFNMADD231PS.BCST 176(R14), Z12, Z2
-	VFNMADD231PS.BCST 180(R14), Z12, Z7
-	VFNMADD231PS.BCST 184(R14), Z12, Z8
-	VFNMADD231PS.BCST 188(R14), Z12, Z10
+	VMOVDQU32         Z12, 3328(DX)
+	PREFETCHT1        2240(AX)
+	PREFETCHT0        2240(CX)
+	VFNMADD231PS.BCST 176(R15), Z6, Z7
+	VFNMADD231PS.BCST 180(R15), Z6, Z8
+	VFNMADD231PS.BCST 184(R15), Z6, Z9
+	VFNMADD231PS.BCST 188(R15), Z6, Z10
+	VPXORD            Z6, Z6, Z6
 	VPXORD            Z12, Z12, Z12
+	VPSRLD            $0x04, Z5, Z5
+	VPSRLD            $0x03, 256(SP), Z13
+	VPTERNLOGD        $0xe4, Z0, Z13, Z5
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z5, Z5
+	VMOVDQU32         Z5, 3840(DX)
+	VPXORD            Z5, Z5, Z5
 	VPXORD            Z13, Z13, Z13
-	VSHUFI32X4        $0x88, Z3, Z1, Z16
-	VSHUFI32X4        $0xdd, Z3, Z1, Z18
-	VPXORD            Z1, Z1, Z1
-	VPXORD            Z3, Z3, Z3
-	VMOVDQU32         3072(CX), Z19
-	VPDPBUSD.BCST     1552(R12), Z19, Z12
-	VPDPBUSD.BCST     1556(R12), Z19, Z13
-	VPDPBUSD.BCST     1560(R12), Z19, Z1
-	VPDPBUSD.BCST     1564(R12), Z19, Z3
-	VMOVDQU32         3136(CX), Z19
-	VSHUFI32X4        $0x88, Z16, Z6, Z20
-	VSHUFI32X4        $0x88, Z18, Z11, Z20
-	VSHUFI32X4        $0xdd, Z16, Z6, Z6
-	VMOVDQU32         Z6, Z16
-	VPSRLD            $0x02, 64(SP), Z20
-	VPTERNLOGD        $0xe4, Z0, Z20, Z16
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z16, Z16
-	VMOVDQU32         Z16, 3136(AX)
-	PREFETCHT0        2304(R10)
-	VPDPBUSD.BCST     1584(R12), Z19, Z12
-	VPDPBUSD.BCST     1588(R12), Z19, Z13
-	VPDPBUSD.BCST     1592(R12), Z19, Z1
-	VPDPBUSD.BCST     1596(R12), Z19, Z3
-	VMOVDQU32         3200(CX), Z16
-	VPDPBUSD.BCST     1616(R12), Z16, Z12
-	VPDPBUSD.BCST     1620(R12), Z16, Z13
-	VPSRLD            $0x04, Z6, Z6
-	VPSRLD            $0x03, 64(SP), Z19
-	VPTERNLOGD        $0xe4, Z0, Z19, Z6
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z6, Z6
-	VMOVDQU32         Z6, 3648(AX)
-	PREFETCHT0        2368(R10)
-	VPDPBUSD.BCST     1624(R12), Z16, Z1
-	VPDPBUSD.BCST     1628(R12), Z16, Z3
-	VMOVDQU32         3264(CX), Z6
-	VPDPBUSD.BCST     1648(R12), Z6, Z12
-	VPDPBUSD.BCST     1652(R12), Z6, Z13
-	VPDPBUSD.BCST     1656(R12), Z6, Z1
-	VPDPBUSD.BCST     1660(R12), Z6, Z3
-	VMOVDQU32         3328(CX), Z6
-	VSHUFI32X4        $0xdd, Z18, Z11, Z11
-	VMOVDQU32         Z11, Z16
-	VPSRLD            $0x02, 320(SP), Z18
+	VMOVDQU32         3072(BX), Z15
+	VPDPBUSD.BCST     1552(R13), Z15, Z6
+	VPDPBUSD.BCST     1556(R13), Z15, Z12
+	VPDPBUSD.BCST     1560(R13), Z15, Z5
+	VPDPBUSD.BCST     1564(R13), Z15, Z13
+	VSHUFI32X4        $0x88, Z3, Z1, Z15
+	VSHUFI32X4        $0xdd, Z3, Z1, Z1
+	VMOVDQU32         3136(BX), Z3
+	VPDPBUSD.BCST     1584(R13), Z3, Z6
+	VPDPBUSD.BCST     1588(R13), Z3, Z12
+	VPDPBUSD.BCST     1592(R13), Z3, Z5
+	VPDPBUSD.BCST     1596(R13), Z3, Z13
+	VMOVDQU32         3200(BX), Z3
+	VPDPBUSD.BCST     1616(R13), Z3, Z6
+	VSHUFI32X4        $0x88, Z18, Z14, Z16
+	VSHUFI32X4        $0xdd, Z18, Z14, Z14
+	VPDPBUSD.BCST     1620(R13), Z3, Z12
+	VPDPBUSD.BCST     1624(R13), Z3, Z5
+	VPDPBUSD.BCST     1628(R13), Z3, Z13
+	VMOVDQU32         3264(BX), Z3
+	VPDPBUSD.BCST     1648(R13), Z3, Z6
+	VPDPBUSD.BCST     1652(R13), Z3, Z12
+	VSHUFI32X4        $0x88, Z16, Z15, Z18
+	VSHUFI32X4        $0x88, Z14, Z1, Z18
+	VSHUFI32X4        $0xdd, Z16, Z15, Z15
+	VMOVDQU32         Z15, Z16
+	VPSRLD            $0x02, 64(SP), Z18
 	VPTERNLOGD        $0xe4, Z0, Z18, Z16
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z16, Z16
-	VMOVDQU32         Z16, 3392(AX)
-	VPDPBUSD.BCST     1680(R12), Z6, Z12
-	VPDPBUSD.BCST     1684(R12), Z6, Z13
-	VPDPBUSD.BCST     1688(R12), Z6, Z1
-	VPDPBUSD.BCST     1692(R12), Z6, Z3
-	VMOVDQU32         3392(CX), Z6
-	VPDPBUSD.BCST     1712(R12), Z6, Z12
-	VPDPBUSD.BCST     1716(R12), Z6, Z13
-	VPSRLD            $0x04, Z11, Z11
-	VPSRLD            $0x03, 320(SP), Z16
-	VPTERNLOGD        $0xe4, Z0, Z16, Z11
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z11, Z11
-	VMOVDQU32         Z11, 3904(AX)
-	PREFETCHT0        2432(R10)
-	VPDPBUSD.BCST     1720(R12), Z6, Z1
-	VPDPBUSD.BCST     1724(R12), Z6, Z3
-	VMOVDQU32         3456(CX), Z6
-	VPDPBUSD.BCST     1744(R12), Z6, Z12
-	VPDPBUSD.BCST     1748(R12), Z6, Z13
-	VPDPBUSD.BCST     1752(R12), Z6, Z1
-	VPDPBUSD.BCST     1756(R12), Z6, Z3
-	VMOVDQU32         3520(CX), Z6
-	VSHUFI32X4        $0x88, Z15, Z26, Z11
-	VSHUFI32X4        $0xdd, Z15, Z26, Z15
-	VPDPBUSD.BCST     1776(R12), Z6, Z12
-	VPDPBUSD.BCST     1780(R12), Z6, Z13
-	VPDPBUSD.BCST     1784(R12), Z6, Z1
-	VPDPBUSD.BCST     1788(R12), Z6, Z3
-	VMOVUPS           4480(CX), Z6
-	VCVTDQ2PS         Z12, Z12
-	VMULPS            Z6, Z12, Z12
-	VSHUFI32X4        $0x88, Z23, Z17, Z16
-	VSHUFI32X4        $0xdd, Z23, Z17, Z17
-	VCVTDQ2PS         Z13, Z13
-	VMULPS            Z6, Z13, Z13
-	VCVTDQ2PS         Z1, Z1
-	VMULPS            Z6, Z1, Z1
-	VCVTDQ2PS         Z3, Z3
-	VMULPS            Z6, Z3, Z3
-	VFMADD231PS.BCST  208(R13), Z12, Z2
-	VSHUFI32X4        $0x88, Z16, Z11, Z6
-	VSHUFI32X4        $0x88, Z17, Z15, Z6
-	VSHUFI32X4        $0xdd, Z16, Z11, Z6
-	VMOVDQU32         Z6, Z11
-	VPSRLD            $0x02, 128(SP), Z12
-	VPTERNLOGD        $0xe4, Z0, Z12, Z11
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z11, Z11
-	VMOVDQU32         Z11, 3200(AX)
-	PREFETCHT0        2496(R10)
-	VFMADD231PS.BCST  212(R13), Z13, Z7
-	VFMADD231PS.BCST  216(R13), Z1, Z8
-	VFMADD231PS.BCST  220(R13), Z3, Z10
-	VMOVUPS           4992(CX), Z1
-	VFNMADD231PS.BCST 208(R14), Z1, Z2
-	VFNMADD231PS.BCST 212(R14), Z1, Z7
-	VFNMADD231PS.BCST 216(R14), Z1, Z8
-	VFNMADD231PS.BCST 220(R14), Z1, Z10
-	VPSRLD            $0x04, Z6, Z1
-	VPSRLD            $0x03, 128(SP), Z3
-	VPTERNLOGD        $0xe4, Z0, Z3, Z1
+	VMOVDQU32         Z16, 3136(DX)
+	PREFETCHT1        2304(AX)
+	PREFETCHT0        2304(CX)
+	VPDPBUSD.BCST     1656(R13), Z3, Z5
+	VPDPBUSD.BCST     1660(R13), Z3, Z13
+	VMOVDQU32         3328(BX), Z3
+	VPDPBUSD.BCST     1680(R13), Z3, Z6
+	VPDPBUSD.BCST     1684(R13), Z3, Z12
+	VPDPBUSD.BCST     1688(R13), Z3, Z5
+	VPDPBUSD.BCST     1692(R13), Z3, Z13
+	VPSRLD            $0x04, Z15, Z3
+	VPSRLD            $0x03, 64(SP), Z15
+	VPTERNLOGD        $0xe4, Z0, Z15, Z3
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z3, Z3
+	VMOVDQU32         Z3, 3648(DX)
+	PREFETCHT1        2368(AX)
+	PREFETCHT0        2368(CX)
+	VMOVDQU32         3392(BX), Z3
+	VPDPBUSD.BCST     1712(R13), Z3, Z6
+	VPDPBUSD.BCST     1716(R13), Z3, Z12
+	VPDPBUSD.BCST     1720(R13), Z3, Z5
+	VPDPBUSD.BCST     1724(R13), Z3, Z13
+	VMOVDQU32         3456(BX), Z3
+	VPDPBUSD.BCST     1744(R13), Z3, Z6
+	VSHUFI32X4        $0xdd, Z14, Z1, Z1
+	VMOVDQU32         Z1, Z14
+	VPSRLD            $0x02, 320(SP), Z15
+	VPTERNLOGD        $0xe4, Z0, Z15, Z14
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z14, Z14
+	VMOVDQU32         Z14, 3392(DX)
+	VPDPBUSD.BCST     1748(R13), Z3, Z12
+	VPDPBUSD.BCST     1752(R13), Z3, Z5
+	VPDPBUSD.BCST     1756(R13), Z3, Z13
+	VMOVDQU32         3520(BX), Z3
+	VPDPBUSD.BCST     1776(R13), Z3, Z6
+	VPDPBUSD.BCST     1780(R13), Z3, Z12
+	VPSRLD            $0x04, Z1, Z1
+	VPSRLD            $0x03, 320(SP), Z14
+	VPTERNLOGD        $0xe4, Z0, Z14, Z1
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
-	VMOVDQU32         Z1, 3712(AX)
-	VPXORD            Z1, Z1, Z1
+	VMOVDQU32         Z1, 3904(DX)
+	PREFETCHT1        2432(AX)
+	PREFETCHT0        2432(CX)
+	VPDPBUSD.BCST     1784(R13), Z3, Z5
+	VPDPBUSD.BCST     1788(R13), Z3, Z13
+	VMOVUPS           4480(BX), Z1
+	VCVTDQ2PS         Z6, Z6
+	VMULPS            Z1, Z6, Z6
+	VCVTDQ2PS         Z12, Z12
+	VMULPS            Z1, Z12, Z12
+	VSHUFI32X4        $0x88, Z11, Z26, Z3
+	VSHUFI32X4        $0xdd, Z11, Z26, Z11
+	VCVTDQ2PS         Z5, Z5
+	VMULPS            Z1, Z5, Z5
+	VCVTDQ2PS         Z13, Z13
+	VMULPS            Z1, Z13, Z13
+	VFMADD231PS.BCST  208(R14), Z6, Z7
+	VFMADD231PS.BCST  212(R14), Z12, Z8
+	VFMADD231PS.BCST  216(R14), Z5, Z9
+	VSHUFI32X4        $0x88, Z21, Z19, Z1
+	VSHUFI32X4        $0xdd, Z21, Z19, Z5
+	VFMADD231PS.BCST  220(R14), Z13, Z10
+	VMOVUPS           4992(BX), Z6
+	VFNMADD231PS.BCST 208(R15), Z6, Z7
+	VFNMADD231PS.BCST 212(R15), Z6, Z8
+	VFNMADD231PS.BCST 216(R15), Z6, Z9
+	VFNMADD231PS.BCST 220(R15), Z6, Z10
+	VSHUFI32X4        $0x88, Z1, Z3, Z6
+	VSHUFI32X4        $0x88, Z5, Z11, Z6
+	VSHUFI32X4        $0xdd, Z1, Z3, Z1
+	VMOVDQU32         Z1, Z3
+	VPSRLD            $0x02, 128(SP), Z6
+	VPTERNLOGD        $0xe4, Z0, Z6, Z3
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z3, Z3
+	VMOVDQU32         Z3, 3200(DX)
+	PREFETCHT1        2496(AX)
+	PREFETCHT0        2496(CX)
 	VPXORD            Z3, Z3, Z3
 	VPXORD            Z6, Z6, Z6
-	VPXORD            Z11, Z11, Z11
-	VMOVDQU32         3584(CX), Z12
-	VPDPBUSD.BCST     1808(R12), Z12, Z1
-	VPDPBUSD.BCST     1812(R12), Z12, Z3
-	VSHUFI32X4        $0xdd, Z17, Z15, Z13
-	VMOVDQU32         Z13, Z15
-	VPSRLD            $0x02, 384(SP), Z16
-	VPTERNLOGD        $0xe4, Z0, Z16, Z15
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z15, Z15
-	VMOVDQU32         Z15, 3456(AX)
-	PREFETCHT0        2560(R10)
-	VPDPBUSD.BCST     1816(R12), Z12, Z6
-	VPDPBUSD.BCST     1820(R12), Z12, Z11
-	VMOVDQU32         3648(CX), Z12
-	VPDPBUSD.BCST     1840(R12), Z12, Z1
-	VPDPBUSD.BCST     1844(R12), Z12, Z3
-	VPDPBUSD.BCST     1848(R12), Z12, Z6
-	VPDPBUSD.BCST     1852(R12), Z12, Z11
-	VMOVDQU32         3712(CX), Z12
-	VPSRLD            $0x04, Z13, Z13
-	VPSRLD            $0x03, 384(SP), Z15
-	VPTERNLOGD        $0xe4, Z0, Z15, Z13
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z13, Z13
-	VMOVDQU32         Z13, 3968(AX)
-	PREFETCHT0        2624(R10)
-	VPDPBUSD.BCST     1872(R12), Z12, Z1
-	VPDPBUSD.BCST     1876(R12), Z12, Z3
-	VPDPBUSD.BCST     1880(R12), Z12, Z6
-	VPDPBUSD.BCST     1884(R12), Z12, Z11
-	VMOVDQU32         3776(CX), Z12
-	VPDPBUSD.BCST     1904(R12), Z12, Z1
-	VPDPBUSD.BCST     1908(R12), Z12, Z3
-	VSHUFI32X4        $0x88, Z14, Z9, Z13
-	VSHUFI32X4        $0xdd, Z14, Z9, Z9
-	VPDPBUSD.BCST     1912(R12), Z12, Z6
-	VPDPBUSD.BCST     1916(R12), Z12, Z11
-	VMOVDQU32         3840(CX), Z12
-	VPDPBUSD.BCST     1936(R12), Z12, Z1
-	VPDPBUSD.BCST     1940(R12), Z12, Z3
-	VPDPBUSD.BCST     1944(R12), Z12, Z6
-	VPDPBUSD.BCST     1948(R12), Z12, Z11
-	VSHUFI32X4        $0x88, Z5, Z4, Z12
-	VSHUFI32X4        $0xdd, Z5, Z4, Z4
-	VMOVDQU32         3904(CX), Z5
-	VPDPBUSD.BCST     1968(R12), Z5, Z1
-	VPDPBUSD.BCST     1972(R12), Z5, Z3
-	VPDPBUSD.BCST     1976(R12), Z5, Z6
-	VPDPBUSD.BCST     1980(R12), Z5, Z11
-	VMOVDQU32         3968(CX), Z5
-	VPDPBUSD.BCST     2000(R12), Z5, Z1
-	VPDPBUSD.BCST     2004(R12), Z5, Z3
-	VSHUFI32X4        $0x88, Z12, Z13, Z14
-	VSHUFI32X4        $0x88, Z4, Z9, Z14
-	VSHUFI32X4        $0xdd, Z12, Z13, Z12
-	VMOVDQU32         Z12, Z13
-	VPSRLD            $0x02, 192(SP), Z14
-	VPTERNLOGD        $0xe4, Z0, Z14, Z13
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z13, Z13
-	VMOVDQU32         Z13, 3264(AX)
-	VPDPBUSD.BCST     2008(R12), Z5, Z6
-	VPDPBUSD.BCST     2012(R12), Z5, Z11
-	VMOVDQU32         4032(CX), Z5
-	VPDPBUSD.BCST     2032(R12), Z5, Z1
-	VPDPBUSD.BCST     2036(R12), Z5, Z3
-	VPDPBUSD.BCST     2040(R12), Z5, Z6
-	VPDPBUSD.BCST     2044(R12), Z5, Z11
-	VPSRLD            $0x04, Z12, Z5
-	VPSRLD            $0x03, 192(SP), Z12
-	VPTERNLOGD        $0xe4, Z0, Z12, Z5
+	VPXORD            Z12, Z12, Z12
+	VPXORD            Z13, Z13, Z13
+	VMOVDQU32         3584(BX), Z14
+	VPDPBUSD.BCST     1808(R13), Z14, Z3
+	VPDPBUSD.BCST     1812(R13), Z14, Z6
+	VPSRLD            $0x04, Z1, Z1
+	VPSRLD            $0x03, 128(SP), Z15
+	VPTERNLOGD        $0xe4, Z0, Z15, Z1
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
+	VMOVDQU32         Z1, 3712(DX)
+	VPDPBUSD.BCST     1816(R13), Z14, Z12
+	VPDPBUSD.BCST     1820(R13), Z14, Z13
+	VMOVDQU32         3648(BX), Z1
+	VPDPBUSD.BCST     1840(R13), Z1, Z3
+	VPDPBUSD.BCST     1844(R13), Z1, Z6
+	VPDPBUSD.BCST     1848(R13), Z1, Z12
+	VSHUFI32X4        $0xdd, Z5, Z11, Z5
+	VMOVDQU32         Z5, Z11
+	VPSRLD            $0x02, 384(SP), Z14
+	VPTERNLOGD        $0xe4, Z0, Z14, Z11
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z11, Z11
+	VMOVDQU32         Z11, 3456(DX)
+	PREFETCHT1        2560(AX)
+	PREFETCHT0        2560(CX)
+	VPDPBUSD.BCST     1852(R13), Z1, Z13
+	VMOVDQU32         3712(BX), Z1
+	VPDPBUSD.BCST     1872(R13), Z1, Z3
+	VPDPBUSD.BCST     1876(R13), Z1, Z6
+	VPDPBUSD.BCST     1880(R13), Z1, Z12
+	VPDPBUSD.BCST     1884(R13), Z1, Z13
+	VMOVDQU32         3776(BX), Z1
+	VPSRLD            $0x04, Z5, Z5
+	VPSRLD            $0x03, 384(SP), Z11
+	VPTERNLOGD        $0xe4, Z0, Z11, Z5
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z5, Z5
-	VMOVDQU32         Z5, 3776(AX)
-	PREFETCHT0        2688(R10)
-	VMOVUPS           4544(CX), Z5
-	VCVTDQ2PS         Z1, Z1
-	VMULPS            Z5, Z1, Z1
+	VMOVDQU32         Z5, 3968(DX)
+	PREFETCHT1        2624(AX)
+	PREFETCHT0        2624(CX)
+	VPDPBUSD.BCST     1904(R13), Z1, Z3
+	VPDPBUSD.BCST     1908(R13), Z1, Z6
+	VPDPBUSD.BCST     1912(R13), Z1, Z12
+	VPDPBUSD.BCST     1916(R13), Z1, Z13
+	VMOVDQU32         3840(BX), Z1
+	VPDPBUSD.BCST     1936(R13), Z1, Z3
+	VPDPBUSD.BCST     1940(R13), Z1, Z6
+	VSHUFI32X4        $0x88, Z4, Z2, Z5
+	VSHUFI32X4        $0xdd, Z4, Z2, Z2
+	VPDPBUSD.BCST     1944(R13), Z1, Z12
+	VPDPBUSD.BCST     1948(R13), Z1, Z13
+	VMOVDQU32         3904(BX), Z1
+	VPDPBUSD.BCST     1968(R13), Z1, Z3
+	VPDPBUSD.BCST     1972(R13), Z1, Z6
+	VPDPBUSD.BCST     1976(R13), Z1, Z12
+	VSHUFI32X4        $0x88, Z22, Z17, Z4
+	VSHUFI32X4        $0xdd, Z22, Z17, Z11
+	VPDPBUSD.BCST     1980(R13), Z1, Z13
+	VMOVDQU32         3968(BX), Z1
+	VPDPBUSD.BCST     2000(R13), Z1, Z3
+	VPDPBUSD.BCST     2004(R13), Z1, Z6
+	VPDPBUSD.BCST     2008(R13), Z1, Z12
+	VPDPBUSD.BCST     2012(R13), Z1, Z13
+	VMOVDQU32         4032(BX), Z1
+	VSHUFI32X4        $0x88, Z4, Z5, Z14
+	VSHUFI32X4        $0x88, Z11, Z2, Z14
+	VSHUFI32X4        $0xdd, Z4, Z5, Z4
+	VMOVDQU32         Z4, Z5
+	VPSRLD            $0x02, 192(SP), Z14
+	VPTERNLOGD        $0xe4, Z0, Z14, Z5
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z5, Z5
+	VMOVDQU32         Z5, 3264(DX)
+	VPDPBUSD.BCST     2032(R13), Z1, Z3
+	VPDPBUSD.BCST     2036(R13), Z1, Z6
+	VPDPBUSD.BCST     2040(R13), Z1, Z12
+	VPDPBUSD.BCST     2044(R13), Z1, Z13
+	VMOVUPS           4544(BX), Z1
 	VCVTDQ2PS         Z3, Z3
-	VMULPS            Z5, Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VPSRLD            $0x04, Z4, Z4
+	VPSRLD            $0x03, 192(SP), Z5
+	VPTERNLOGD        $0xe4, Z0, Z5, Z4
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z4, Z4
+	VMOVDQU32         Z4, 3776(DX)
+	PREFETCHT1        2688(AX)
+	PREFETCHT0        2688(CX)
 	VCVTDQ2PS         Z6, Z6
-	VMULPS            Z5, Z6, Z6
-	VCVTDQ2PS         Z11, Z11
-	VSHUFI32X4        $0xdd, Z4, Z9, Z4
-	VMOVDQU32         Z4, Z9
-	VPSRLD            $0x02, 448(SP), Z12
-	VPTERNLOGD        $0xe4, Z0, Z12, Z9
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z9, Z9
-	VMOVDQU32         Z9, 3520(AX)
-	PREFETCHT0        2752(R10)
-	VMULPS            Z5, Z11, Z11
-	VFMADD231PS.BCST  240(R13), Z1, Z2
-	VFMADD231PS.BCST  244(R13), Z3, Z7
-	VFMADD231PS.BCST  248(R13), Z6, Z8
-	VFMADD231PS.BCST  252(R13), Z11, Z10
-	VMOVUPS           5056(CX), Z1
-	VFNMADD231PS.BCST 240(R14), Z1, Z2
-	VPSRLD            $0x04, Z4, Z3
-	VPSRLD            $0x03, 448(SP), Z4
-	VPTERNLOGD        $0xe4, Z0, Z4, Z3
-	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z3, Z3
-	VMOVDQU32         Z3, 4032(AX)
-	VFNMADD231PS.BCST 244(R14), Z1, Z7
-	VFNMADD231PS.BCST 248(R14), Z1, Z8
-	VFNMADD231PS.BCST 252(R14), Z1, Z10
-	VMOVUPS           Z2, 256(R11)
-	VMOVUPS           Z7, 320(R11)
-	VMOVUPS           Z8, 384(R11)
-	VMOVUPS           Z10, 448(R11)
-	ADDQ              $0x00000800, R12
-	ADDQ              $0x00000100, R13
+	VMULPS            Z1, Z6, Z6
+	VCVTDQ2PS         Z12, Z12
+	VMULPS            Z1, Z12, Z12
+	VCVTDQ2PS         Z13, Z13
+	VMULPS            Z1, Z13, Z13
+	VSHUFI32X4        $0xdd, Z11, Z2, Z1
+	VMOVDQU32         Z1, Z2
+	VPSRLD            $0x02, 448(SP), Z4
+	VPTERNLOGD        $0xe4, Z0, Z4, Z2
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z2, Z2
+	VMOVDQU32         Z2, 3520(DX)
+	PREFETCHT1        2752(AX)
+	PREFETCHT0        2752(CX)
+	VFMADD231PS.BCST  240(R14), Z3, Z7
+	VFMADD231PS.BCST  244(R14), Z6, Z8
+	VFMADD231PS.BCST  248(R14), Z12, Z9
+	VFMADD231PS.BCST  252(R14), Z13, Z10
+	VMOVUPS           5056(BX), Z2
+	VFNMADD231PS.BCST 240(R15), Z2, Z7
+	VFNMADD231PS.BCST 244(R15), Z2, Z8
+	VPSRLD            $0x04, Z1, Z1
+	VPSRLD            $0x03, 448(SP), Z3
+	VPTERNLOGD        $0xe4, Z0, Z3, Z1
+	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
+	VMOVDQU32         Z1, 4032(DX)
+	VFNMADD231PS.BCST 248(R15), Z2, Z9
+	VFNMADD231PS.BCST 252(R15), Z2, Z10
+	VMOVUPS           Z7, 256(R12)
+	VMOVUPS           Z8, 320(R12)
+	VMOVUPS           Z9, 384(R12)
+	VMOVUPS           Z10, 448(R12)
+	ADDQ              $0x00000800, R13
 	ADDQ              $0x00000100, R14
+	ADDQ              $0x00000100, R15
 	DECQ              512(SP)
 	JNZ               block
-	ADDQ              $0x00000200, R11
+	ADDQ              $0x00000200, R12
 	DECQ              tiles+32(FP)
 	JNZ               tile
 	VZEROUPPER
 	RET
 
-// func fusedQ6K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedQ6K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512F, AVX512VL, AVX512VNNI, MMX+
 TEXT ·fusedQ6K512(SB), $1024-88
 	MOVQ         x+56(FP), AX
@@ -40654,58 +40834,56 @@ block:
 	VZEROUPPER
 	RET
 
-// func pipedQ6K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+// func pipedQ6K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 // Requires: AVX, AVX512F, AVX512VL, AVX512VNNI, MMX+
-TEXT ·pipedQ6K512r8(SB), $2056-80
-	MOVQ            buffers+8(FP), AX
-	LEAQ            6144(AX), CX
-	MOVQ            src+16(FP), DX
-	MOVQ            stride+24(FP), BX
-	LEAQ            (BX)(BX*2), SI
-	LEAQ            (DX)(BX*4), DI
-	LEAQ            (DI)(BX*4), R8
-	LEAQ            (R8)(BX*4), R9
-	MOVQ            BX, R10
-	SHLQ            $0x04, R10
-	ADDQ            R10, R10
-	ADDQ            DX, R10
-	MOVQ            acc+0(FP), R11
+TEXT ·pipedQ6K512r8(SB), $2056-120
+	MOVQ            ahead+88(FP), AX
+	MOVQ            near+80(FP), CX
+	MOVQ            buffers+8(FP), DX
+	LEAQ            6144(DX), BX
+	MOVQ            src+16(FP), SI
+	MOVQ            stride+24(FP), DI
+	LEAQ            (DI)(DI*2), R8
+	LEAQ            (SI)(DI*4), R9
+	LEAQ            (R9)(DI*4), R10
+	LEAQ            (R10)(DI*4), R11
+	MOVQ            acc+0(FP), R12
 	VPXORD          Z0, Z0, Z0
-	VPINSRW         $0x00, 208(DX), X0, X0
-	VPINSRW         $0x01, 208(DX)(BX*1), X0, X0
-	VPINSRW         $0x02, 208(DX)(BX*2), X0, X0
-	VPINSRW         $0x03, 208(DX)(SI*1), X0, X0
-	VPINSRW         $0x04, 208(DI), X0, X0
-	VPINSRW         $0x05, 208(DI)(BX*1), X0, X0
-	VPINSRW         $0x06, 208(DI)(BX*2), X0, X0
-	VPINSRW         $0x07, 208(DI)(SI*1), X0, X0
+	VPINSRW         $0x00, 208(SI), X0, X0
+	VPINSRW         $0x01, 208(SI)(DI*1), X0, X0
+	VPINSRW         $0x02, 208(SI)(DI*2), X0, X0
+	VPINSRW         $0x03, 208(SI)(R8*1), X0, X0
+	VPINSRW         $0x04, 208(R9), X0, X0
+	VPINSRW         $0x05, 208(R9)(DI*1), X0, X0
+	VPINSRW         $0x06, 208(R9)(DI*2), X0, X0
+	VPINSRW         $0x07, 208(R9)(R8*1), X0, X0
 	VPXORD          Z1, Z1, Z1
-	VPINSRW         $0x00, 208(R8), X1, X1
-	VPINSRW         $0x01, 208(R8)(BX*1), X1, X1
-	VPINSRW         $0x02, 208(R8)(BX*2), X1, X1
-	VPINSRW         $0x03, 208(R8)(SI*1), X1, X1
-	VPINSRW         $0x04, 208(R9), X1, X1
-	VPINSRW         $0x05, 208(R9)(BX*1), X1, X1
-	VPINSRW         $0x06, 208(R9)(BX*2), X1, X1
-	VPINSRW         $0x07, 208(R9)(SI*1), X1, X1
+	VPINSRW         $0x00, 208(R10), X1, X1
+	VPINSRW         $0x01, 208(R10)(DI*1), X1, X1
+	VPINSRW         $0x02, 208(R10)(DI*2), X1, X1
+	VPINSRW         $0x03, 208(R10)(R8*1), X1, X1
+	VPINSRW         $0x04, 208(R11), X1, X1
+	VPINSRW         $0x05, 208(R11)(DI*1), X1, X1
+	VPINSRW         $0x06, 208(R11)(DI*2), X1, X1
+	VPINSRW         $0x07, 208(R11)(R8*1), X1, X1
 	VINSERTI32X4    $0x01, X1, Y0, Y0
 	VCVTPH2PS       Y0, Z0
-	VBROADCASTI32X4 192(DX), Z1
-	VINSERTI32X4    $0x01, 192(DI), Z1, Z1
-	VINSERTI32X4    $0x02, 192(R8), Z1, Z1
-	VINSERTI32X4    $0x03, 192(R9), Z1, Z1
-	VBROADCASTI32X4 192(DX)(BX*1), Z2
-	VINSERTI32X4    $0x01, 192(DI)(BX*1), Z2, Z2
-	VINSERTI32X4    $0x02, 192(R8)(BX*1), Z2, Z2
-	VINSERTI32X4    $0x03, 192(R9)(BX*1), Z2, Z2
-	VBROADCASTI32X4 192(DX)(BX*2), Z3
-	VINSERTI32X4    $0x01, 192(DI)(BX*2), Z3, Z3
-	VINSERTI32X4    $0x02, 192(R8)(BX*2), Z3, Z3
-	VINSERTI32X4    $0x03, 192(R9)(BX*2), Z3, Z3
-	VBROADCASTI32X4 192(DX)(SI*1), Z4
-	VINSERTI32X4    $0x01, 192(DI)(SI*1), Z4, Z4
-	VINSERTI32X4    $0x02, 192(R8)(SI*1), Z4, Z4
-	VINSERTI32X4    $0x03, 192(R9)(SI*1), Z4, Z4
+	VBROADCASTI32X4 192(SI), Z1
+	VINSERTI32X4    $0x01, 192(R9), Z1, Z1
+	VINSERTI32X4    $0x02, 192(R10), Z1, Z1
+	VINSERTI32X4    $0x03, 192(R11), Z1, Z1
+	VBROADCASTI32X4 192(SI)(DI*1), Z2
+	VINSERTI32X4    $0x01, 192(R9)(DI*1), Z2, Z2
+	VINSERTI32X4    $0x02, 192(R10)(DI*1), Z2, Z2
+	VINSERTI32X4    $0x03, 192(R11)(DI*1), Z2, Z2
+	VBROADCASTI32X4 192(SI)(DI*2), Z3
+	VINSERTI32X4    $0x01, 192(R9)(DI*2), Z3, Z3
+	VINSERTI32X4    $0x02, 192(R10)(DI*2), Z3, Z3
+	VINSERTI32X4    $0x03, 192(R11)(DI*2), Z3, Z3
+	VBROADCASTI32X4 192(SI)(R8*1), Z4
+	VINSERTI32X4    $0x01, 192(R9)(R8*1), Z4, Z4
+	VINSERTI32X4    $0x02, 192(R10)(R8*1), Z4, Z4
+	VINSERTI32X4    $0x03, 192(R11)(R8*1), Z4, Z4
 	VPUNPCKLDQ      Z2, Z1, Z5
 	VPUNPCKHDQ      Z2, Z1, Z1
 	VPUNPCKLDQ      Z4, Z3, Z2
@@ -40718,94 +40896,94 @@ TEXT ·pipedQ6K512r8(SB), $2056-80
 	VPSRAD          $0x18, Z3, Z3
 	VCVTDQ2PS       Z3, Z3
 	VMULPS          Z0, Z3, Z3
-	VMOVUPS         Z3, 4096(AX)
+	VMOVUPS         Z3, 4096(DX)
 	VPSLLD          $0x10, Z4, Z3
 	VPSRAD          $0x18, Z3, Z3
 	VCVTDQ2PS       Z3, Z3
 	VMULPS          Z0, Z3, Z3
-	VMOVUPS         Z3, 4160(AX)
+	VMOVUPS         Z3, 4160(DX)
 	VPSLLD          $0x08, Z4, Z3
 	VPSRAD          $0x18, Z3, Z3
 	VCVTDQ2PS       Z3, Z3
 	VMULPS          Z0, Z3, Z3
-	VMOVUPS         Z3, 4224(AX)
+	VMOVUPS         Z3, 4224(DX)
 	VPSRAD          $0x18, Z4, Z3
 	VCVTDQ2PS       Z3, Z3
 	VMULPS          Z0, Z3, Z3
-	VMOVUPS         Z3, 4288(AX)
+	VMOVUPS         Z3, 4288(DX)
 	VPSLLD          $0x18, Z2, Z3
 	VPSRAD          $0x18, Z3, Z3
 	VCVTDQ2PS       Z3, Z3
 	VMULPS          Z0, Z3, Z3
-	VMOVUPS         Z3, 4352(AX)
+	VMOVUPS         Z3, 4352(DX)
 	VPSLLD          $0x10, Z2, Z3
 	VPSRAD          $0x18, Z3, Z3
 	VCVTDQ2PS       Z3, Z3
 	VMULPS          Z0, Z3, Z3
-	VMOVUPS         Z3, 4416(AX)
+	VMOVUPS         Z3, 4416(DX)
 	VPSLLD          $0x08, Z2, Z3
 	VPSRAD          $0x18, Z3, Z3
 	VCVTDQ2PS       Z3, Z3
 	VMULPS          Z0, Z3, Z3
-	VMOVUPS         Z3, 4480(AX)
+	VMOVUPS         Z3, 4480(DX)
 	VPSRAD          $0x18, Z2, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z0, Z2, Z2
-	VMOVUPS         Z2, 4544(AX)
+	VMOVUPS         Z2, 4544(DX)
 	VPSLLD          $0x18, Z5, Z2
 	VPSRAD          $0x18, Z2, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z0, Z2, Z2
-	VMOVUPS         Z2, 4608(AX)
+	VMOVUPS         Z2, 4608(DX)
 	VPSLLD          $0x10, Z5, Z2
 	VPSRAD          $0x18, Z2, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z0, Z2, Z2
-	VMOVUPS         Z2, 4672(AX)
+	VMOVUPS         Z2, 4672(DX)
 	VPSLLD          $0x08, Z5, Z2
 	VPSRAD          $0x18, Z2, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z0, Z2, Z2
-	VMOVUPS         Z2, 4736(AX)
+	VMOVUPS         Z2, 4736(DX)
 	VPSRAD          $0x18, Z5, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z0, Z2, Z2
-	VMOVUPS         Z2, 4800(AX)
+	VMOVUPS         Z2, 4800(DX)
 	VPSLLD          $0x18, Z1, Z2
 	VPSRAD          $0x18, Z2, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z0, Z2, Z2
-	VMOVUPS         Z2, 4864(AX)
+	VMOVUPS         Z2, 4864(DX)
 	VPSLLD          $0x10, Z1, Z2
 	VPSRAD          $0x18, Z2, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z0, Z2, Z2
-	VMOVUPS         Z2, 4928(AX)
+	VMOVUPS         Z2, 4928(DX)
 	VPSLLD          $0x08, Z1, Z2
 	VPSRAD          $0x18, Z2, Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z0, Z2, Z2
-	VMOVUPS         Z2, 4992(AX)
+	VMOVUPS         Z2, 4992(DX)
 	VPSRAD          $0x18, Z1, Z1
 	VCVTDQ2PS       Z1, Z1
 	VMULPS          Z0, Z1, Z1
-	VMOVUPS         Z1, 5056(AX)
-	VMOVDQU32       128(DX), Z0
-	VMOVDQU32       128(DX)(BX*1), Z1
-	VMOVDQU32       128(DX)(BX*2), Z2
-	VMOVDQU32       128(DX)(SI*1), Z3
-	VMOVDQU32       128(DI), Z4
-	VMOVDQU32       128(DI)(BX*1), Z5
-	VMOVDQU32       128(DI)(BX*2), Z6
-	VMOVDQU32       128(DI)(SI*1), Z7
-	VMOVDQU32       128(R8), Z8
-	VMOVDQU32       128(R8)(BX*1), Z9
-	VMOVDQU32       128(R8)(BX*2), Z10
-	VMOVDQU32       128(R8)(SI*1), Z11
-	VMOVDQU32       128(R9), Z12
-	VMOVDQU32       128(R9)(BX*1), Z13
-	VMOVDQU32       128(R9)(BX*2), Z14
-	VMOVDQU32       128(R9)(SI*1), Z15
+	VMOVUPS         Z1, 5056(DX)
+	VMOVDQU32       128(SI), Z0
+	VMOVDQU32       128(SI)(DI*1), Z1
+	VMOVDQU32       128(SI)(DI*2), Z2
+	VMOVDQU32       128(SI)(R8*1), Z3
+	VMOVDQU32       128(R9), Z4
+	VMOVDQU32       128(R9)(DI*1), Z5
+	VMOVDQU32       128(R9)(DI*2), Z6
+	VMOVDQU32       128(R9)(R8*1), Z7
+	VMOVDQU32       128(R10), Z8
+	VMOVDQU32       128(R10)(DI*1), Z9
+	VMOVDQU32       128(R10)(DI*2), Z10
+	VMOVDQU32       128(R10)(R8*1), Z11
+	VMOVDQU32       128(R11), Z12
+	VMOVDQU32       128(R11)(DI*1), Z13
+	VMOVDQU32       128(R11)(DI*2), Z14
+	VMOVDQU32       128(R11)(R8*1), Z15
 	VPUNPCKLDQ      Z1, Z0, Z16
 	VPUNPCKHDQ      Z1, Z0, Z0
 	VPUNPCKLDQ      Z3, Z2, Z1
@@ -40950,22 +41128,22 @@ TEXT ·pipedQ6K512r8(SB), $2056-80
 	VPSRLD          $0x02, Z0, Z0
 	VPANDD.BCST     dword33333333<>+0(SB), Z0, Z0
 	VMOVDQU32       Z0, 1984(SP)
-	VMOVDQU32       (DX), Z0
-	VMOVDQU32       (DX)(BX*1), Z1
-	VMOVDQU32       (DX)(BX*2), Z2
-	VMOVDQU32       (DX)(SI*1), Z3
-	VMOVDQU32       (DI), Z4
-	VMOVDQU32       (DI)(BX*1), Z5
-	VMOVDQU32       (DI)(BX*2), Z6
-	VMOVDQU32       (DI)(SI*1), Z7
-	VMOVDQU32       (R8), Z8
-	VMOVDQU32       (R8)(BX*1), Z9
-	VMOVDQU32       (R8)(BX*2), Z10
-	VMOVDQU32       (R8)(SI*1), Z11
-	VMOVDQU32       (R9), Z12
-	VMOVDQU32       (R9)(BX*1), Z13
-	VMOVDQU32       (R9)(BX*2), Z14
-	VMOVDQU32       (R9)(SI*1), Z15
+	VMOVDQU32       (SI), Z0
+	VMOVDQU32       (SI)(DI*1), Z1
+	VMOVDQU32       (SI)(DI*2), Z2
+	VMOVDQU32       (SI)(R8*1), Z3
+	VMOVDQU32       (R9), Z4
+	VMOVDQU32       (R9)(DI*1), Z5
+	VMOVDQU32       (R9)(DI*2), Z6
+	VMOVDQU32       (R9)(R8*1), Z7
+	VMOVDQU32       (R10), Z8
+	VMOVDQU32       (R10)(DI*1), Z9
+	VMOVDQU32       (R10)(DI*2), Z10
+	VMOVDQU32       (R10)(R8*1), Z11
+	VMOVDQU32       (R11), Z12
+	VMOVDQU32       (R11)(DI*1), Z13
+	VMOVDQU32       (R11)(DI*2), Z14
+	VMOVDQU32       (R11)(R8*1), Z15
 	VPUNPCKLDQ      Z1, Z0, Z16
 	VPUNPCKHDQ      Z1, Z0, Z0
 	VPUNPCKLDQ      Z3, Z2, Z1
@@ -41006,41 +41184,48 @@ TEXT ·pipedQ6K512r8(SB), $2056-80
 	VMOVDQU32       (SP), Z17
 	VPSLLD          $0x04, Z17, Z18
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z18
-	VMOVDQU32       Z18, (AX)
-	PREFETCHT1      (R10)
+	VMOVDQU32       Z18, (DX)
+	PREFETCHT1      (AX)
+	PREFETCHT0      (CX)
 	VPSRLD          $0x04, Z10, Z10
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z17
-	VMOVDQU32       Z17, 1024(AX)
-	PREFETCHT1      64(R10)
+	VMOVDQU32       Z17, 1024(DX)
+	PREFETCHT1      64(AX)
+	PREFETCHT0      64(CX)
 	VSHUFI32X4      $0x88, Z6, Z2, Z10
 	VMOVDQU32       256(SP), Z17
 	VPSLLD          $0x04, Z17, Z18
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z18
-	VMOVDQU32       Z18, 256(AX)
-	PREFETCHT1      128(R10)
+	VMOVDQU32       Z18, 256(DX)
+	PREFETCHT1      128(AX)
+	PREFETCHT0      128(CX)
 	VPSRLD          $0x04, Z10, Z10
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z17
-	VMOVDQU32       Z17, 1280(AX)
-	PREFETCHT1      192(R10)
+	VMOVDQU32       Z17, 1280(DX)
+	PREFETCHT1      192(AX)
+	PREFETCHT0      192(CX)
 	VSHUFI32X4      $0xdd, Z15, Z14, Z10
 	VMOVDQU32       1024(SP), Z14
 	VPSLLD          $0x04, Z14, Z15
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z15
-	VMOVDQU32       Z15, 512(AX)
-	PREFETCHT1      256(R10)
+	VMOVDQU32       Z15, 512(DX)
+	PREFETCHT1      256(AX)
+	PREFETCHT0      256(CX)
 	VPSRLD          $0x04, Z10, Z10
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z14
-	VMOVDQU32       Z14, 1536(AX)
+	VMOVDQU32       Z14, 1536(DX)
 	VSHUFI32X4      $0xdd, Z6, Z2, Z2
 	VMOVDQU32       1280(SP), Z6
 	VPSLLD          $0x04, Z6, Z10
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z10
-	VMOVDQU32       Z10, 768(AX)
-	PREFETCHT1      320(R10)
+	VMOVDQU32       Z10, 768(DX)
+	PREFETCHT1      320(AX)
+	PREFETCHT0      320(CX)
 	VPSRLD          $0x04, Z2, Z2
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z6
-	VMOVDQU32       Z6, 1792(AX)
-	PREFETCHT1      384(R10)
+	VMOVDQU32       Z6, 1792(DX)
+	PREFETCHT1      384(AX)
+	PREFETCHT0      384(CX)
 	VSHUFI32X4      $0x88, Z3, Z1, Z2
 	VSHUFI32X4      $0xdd, Z3, Z1, Z1
 	VSHUFI32X4      $0x88, Z11, Z7, Z3
@@ -41049,41 +41234,48 @@ TEXT ·pipedQ6K512r8(SB), $2056-80
 	VMOVDQU32       64(SP), Z10
 	VPSLLD          $0x04, Z10, Z11
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z7, Z11
-	VMOVDQU32       Z11, 64(AX)
-	PREFETCHT1      448(R10)
+	VMOVDQU32       Z11, 64(DX)
+	PREFETCHT1      448(AX)
+	PREFETCHT0      448(CX)
 	VPSRLD          $0x04, Z7, Z7
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z7, Z10
-	VMOVDQU32       Z10, 1088(AX)
-	PREFETCHT1      512(R10)
+	VMOVDQU32       Z10, 1088(DX)
+	PREFETCHT1      512(AX)
+	PREFETCHT0      512(CX)
 	VSHUFI32X4      $0x88, Z6, Z1, Z7
 	VMOVDQU32       320(SP), Z10
 	VPSLLD          $0x04, Z10, Z11
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z7, Z11
-	VMOVDQU32       Z11, 320(AX)
-	PREFETCHT1      576(R10)
+	VMOVDQU32       Z11, 320(DX)
+	PREFETCHT1      576(AX)
+	PREFETCHT0      576(CX)
 	VPSRLD          $0x04, Z7, Z7
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z7, Z10
-	VMOVDQU32       Z10, 1344(AX)
+	VMOVDQU32       Z10, 1344(DX)
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VMOVDQU32       1088(SP), Z3
 	VPSLLD          $0x04, Z3, Z7
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z7
-	VMOVDQU32       Z7, 576(AX)
-	PREFETCHT1      640(R10)
+	VMOVDQU32       Z7, 576(DX)
+	PREFETCHT1      640(AX)
+	PREFETCHT0      640(CX)
 	VPSRLD          $0x04, Z2, Z2
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z3
-	VMOVDQU32       Z3, 1600(AX)
-	PREFETCHT1      704(R10)
+	VMOVDQU32       Z3, 1600(DX)
+	PREFETCHT1      704(AX)
+	PREFETCHT0      704(CX)
 	VSHUFI32X4      $0xdd, Z6, Z1, Z1
 	VMOVDQU32       1344(SP), Z2
 	VPSLLD          $0x04, Z2, Z3
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z3
-	VMOVDQU32       Z3, 832(AX)
-	PREFETCHT1      768(R10)
+	VMOVDQU32       Z3, 832(DX)
+	PREFETCHT1      768(AX)
+	PREFETCHT0      768(CX)
 	VPSRLD          $0x04, Z1, Z1
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z2
-	VMOVDQU32       Z2, 1856(AX)
-	PREFETCHT1      832(R10)
+	VMOVDQU32       Z2, 1856(DX)
+	PREFETCHT1      832(AX)
+	PREFETCHT0      832(CX)
 	VSHUFI32X4      $0x88, Z5, Z16, Z1
 	VSHUFI32X4      $0xdd, Z5, Z16, Z2
 	VSHUFI32X4      $0x88, Z13, Z9, Z3
@@ -41092,40 +41284,46 @@ TEXT ·pipedQ6K512r8(SB), $2056-80
 	VMOVDQU32       128(SP), Z7
 	VPSLLD          $0x04, Z7, Z9
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z6, Z9
-	VMOVDQU32       Z9, 128(AX)
-	PREFETCHT1      896(R10)
+	VMOVDQU32       Z9, 128(DX)
+	PREFETCHT1      896(AX)
+	PREFETCHT0      896(CX)
 	VPSRLD          $0x04, Z6, Z6
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z6, Z7
-	VMOVDQU32       Z7, 1152(AX)
+	VMOVDQU32       Z7, 1152(DX)
 	VSHUFI32X4      $0x88, Z5, Z2, Z6
 	VMOVDQU32       384(SP), Z7
 	VPSLLD          $0x04, Z7, Z9
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z6, Z9
-	VMOVDQU32       Z9, 384(AX)
-	PREFETCHT1      960(R10)
+	VMOVDQU32       Z9, 384(DX)
+	PREFETCHT1      960(AX)
+	PREFETCHT0      960(CX)
 	VPSRLD          $0x04, Z6, Z6
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z6, Z7
-	VMOVDQU32       Z7, 1408(AX)
-	PREFETCHT1      1024(R10)
+	VMOVDQU32       Z7, 1408(DX)
+	PREFETCHT1      1024(AX)
+	PREFETCHT0      1024(CX)
 	VSHUFI32X4      $0xdd, Z3, Z1, Z1
 	VMOVDQU32       1152(SP), Z3
 	VPSLLD          $0x04, Z3, Z6
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z6
-	VMOVDQU32       Z6, 640(AX)
-	PREFETCHT1      1088(R10)
+	VMOVDQU32       Z6, 640(DX)
+	PREFETCHT1      1088(AX)
+	PREFETCHT0      1088(CX)
 	VPSRLD          $0x04, Z1, Z1
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z3
-	VMOVDQU32       Z3, 1664(AX)
-	PREFETCHT1      1152(R10)
+	VMOVDQU32       Z3, 1664(DX)
+	PREFETCHT1      1152(AX)
+	PREFETCHT0      1152(CX)
 	VSHUFI32X4      $0xdd, Z5, Z2, Z1
 	VMOVDQU32       1408(SP), Z2
 	VPSLLD          $0x04, Z2, Z3
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z3
-	VMOVDQU32       Z3, 896(AX)
-	PREFETCHT1      1216(R10)
+	VMOVDQU32       Z3, 896(DX)
+	PREFETCHT1      1216(AX)
+	PREFETCHT0      1216(CX)
 	VPSRLD          $0x04, Z1, Z1
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z2
-	VMOVDQU32       Z2, 1920(AX)
+	VMOVDQU32       Z2, 1920(DX)
 	VSHUFI32X4      $0x88, Z4, Z0, Z1
 	VSHUFI32X4      $0xdd, Z4, Z0, Z0
 	VSHUFI32X4      $0x88, Z12, Z8, Z2
@@ -41134,57 +41332,64 @@ TEXT ·pipedQ6K512r8(SB), $2056-80
 	VMOVDQU32       192(SP), Z5
 	VPSLLD          $0x04, Z5, Z6
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z6
-	VMOVDQU32       Z6, 192(AX)
-	PREFETCHT1      1280(R10)
+	VMOVDQU32       Z6, 192(DX)
+	PREFETCHT1      1280(AX)
+	PREFETCHT0      1280(CX)
 	VPSRLD          $0x04, Z4, Z4
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z5
-	VMOVDQU32       Z5, 1216(AX)
-	PREFETCHT1      1344(R10)
+	VMOVDQU32       Z5, 1216(DX)
+	PREFETCHT1      1344(AX)
+	PREFETCHT0      1344(CX)
 	VSHUFI32X4      $0x88, Z3, Z0, Z4
 	VMOVDQU32       448(SP), Z5
 	VPSLLD          $0x04, Z5, Z6
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z6
-	VMOVDQU32       Z6, 448(AX)
-	PREFETCHT1      1408(R10)
+	VMOVDQU32       Z6, 448(DX)
+	PREFETCHT1      1408(AX)
+	PREFETCHT0      1408(CX)
 	VPSRLD          $0x04, Z4, Z4
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z5
-	VMOVDQU32       Z5, 1472(AX)
-	PREFETCHT1      1472(R10)
+	VMOVDQU32       Z5, 1472(DX)
+	PREFETCHT1      1472(AX)
+	PREFETCHT0      1472(CX)
 	VSHUFI32X4      $0xdd, Z2, Z1, Z1
 	VMOVDQU32       1216(SP), Z2
 	VPSLLD          $0x04, Z2, Z4
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z4
-	VMOVDQU32       Z4, 704(AX)
-	PREFETCHT1      1536(R10)
+	VMOVDQU32       Z4, 704(DX)
+	PREFETCHT1      1536(AX)
+	PREFETCHT0      1536(CX)
 	VPSRLD          $0x04, Z1, Z1
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z2
-	VMOVDQU32       Z2, 1728(AX)
+	VMOVDQU32       Z2, 1728(DX)
 	VSHUFI32X4      $0xdd, Z3, Z0, Z0
 	VMOVDQU32       1472(SP), Z1
 	VPSLLD          $0x04, Z1, Z2
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z2
-	VMOVDQU32       Z2, 960(AX)
-	PREFETCHT1      1600(R10)
+	VMOVDQU32       Z2, 960(DX)
+	PREFETCHT1      1600(AX)
+	PREFETCHT0      1600(CX)
 	VPSRLD          $0x04, Z0, Z0
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z1
-	VMOVDQU32       Z1, 1984(AX)
-	PREFETCHT1      1664(R10)
-	VMOVDQU32       64(DX), Z0
-	VMOVDQU32       64(DX)(BX*1), Z1
-	VMOVDQU32       64(DX)(BX*2), Z2
-	VMOVDQU32       64(DX)(SI*1), Z3
-	VMOVDQU32       64(DI), Z4
-	VMOVDQU32       64(DI)(BX*1), Z5
-	VMOVDQU32       64(DI)(BX*2), Z6
-	VMOVDQU32       64(DI)(SI*1), Z7
-	VMOVDQU32       64(R8), Z8
-	VMOVDQU32       64(R8)(BX*1), Z9
-	VMOVDQU32       64(R8)(BX*2), Z10
-	VMOVDQU32       64(R8)(SI*1), Z11
-	VMOVDQU32       64(R9), Z12
-	VMOVDQU32       64(R9)(BX*1), Z13
-	VMOVDQU32       64(R9)(BX*2), Z14
-	VMOVDQU32       64(R9)(SI*1), Z15
+	VMOVDQU32       Z1, 1984(DX)
+	PREFETCHT1      1664(AX)
+	PREFETCHT0      1664(CX)
+	VMOVDQU32       64(SI), Z0
+	VMOVDQU32       64(SI)(DI*1), Z1
+	VMOVDQU32       64(SI)(DI*2), Z2
+	VMOVDQU32       64(SI)(R8*1), Z3
+	VMOVDQU32       64(R9), Z4
+	VMOVDQU32       64(R9)(DI*1), Z5
+	VMOVDQU32       64(R9)(DI*2), Z6
+	VMOVDQU32       64(R9)(R8*1), Z7
+	VMOVDQU32       64(R10), Z8
+	VMOVDQU32       64(R10)(DI*1), Z9
+	VMOVDQU32       64(R10)(DI*2), Z10
+	VMOVDQU32       64(R10)(R8*1), Z11
+	VMOVDQU32       64(R11), Z12
+	VMOVDQU32       64(R11)(DI*1), Z13
+	VMOVDQU32       64(R11)(DI*2), Z14
+	VMOVDQU32       64(R11)(R8*1), Z15
 	VPUNPCKLDQ      Z1, Z0, Z16
 	VPUNPCKHDQ      Z1, Z0, Z0
 	VPUNPCKLDQ      Z3, Z2, Z1
@@ -41225,41 +41430,48 @@ TEXT ·pipedQ6K512r8(SB), $2056-80
 	VMOVDQU32       512(SP), Z17
 	VPSLLD          $0x04, Z17, Z18
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z18
-	VMOVDQU32       Z18, 2048(AX)
-	PREFETCHT1      1728(R10)
+	VMOVDQU32       Z18, 2048(DX)
+	PREFETCHT1      1728(AX)
+	PREFETCHT0      1728(CX)
 	VPSRLD          $0x04, Z10, Z10
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z17
-	VMOVDQU32       Z17, 3072(AX)
-	PREFETCHT1      1792(R10)
+	VMOVDQU32       Z17, 3072(DX)
+	PREFETCHT1      1792(AX)
+	PREFETCHT0      1792(CX)
 	VSHUFI32X4      $0x88, Z6, Z2, Z10
 	VMOVDQU32       768(SP), Z17
 	VPSLLD          $0x04, Z17, Z18
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z18
-	VMOVDQU32       Z18, 2304(AX)
+	VMOVDQU32       Z18, 2304(DX)
 	VPSRLD          $0x04, Z10, Z10
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z17
-	VMOVDQU32       Z17, 3328(AX)
-	PREFETCHT1      1856(R10)
+	VMOVDQU32       Z17, 3328(DX)
+	PREFETCHT1      1856(AX)
+	PREFETCHT0      1856(CX)
 	VSHUFI32X4      $0xdd, Z15, Z14, Z10
 	VMOVDQU32       1536(SP), Z14
 	VPSLLD          $0x04, Z14, Z15
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z15
-	VMOVDQU32       Z15, 2560(AX)
-	PREFETCHT1      1920(R10)
+	VMOVDQU32       Z15, 2560(DX)
+	PREFETCHT1      1920(AX)
+	PREFETCHT0      1920(CX)
 	VPSRLD          $0x04, Z10, Z10
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z14
-	VMOVDQU32       Z14, 3584(AX)
-	PREFETCHT1      1984(R10)
+	VMOVDQU32       Z14, 3584(DX)
+	PREFETCHT1      1984(AX)
+	PREFETCHT0      1984(CX)
 	VSHUFI32X4      $0xdd, Z6, Z2, Z2
 	VMOVDQU32       1792(SP), Z6
 	VPSLLD          $0x04, Z6, Z10
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z10
-	VMOVDQU32       Z10, 2816(AX)
-	PREFETCHT1      2048(R10)
+	VMOVDQU32       Z10, 2816(DX)
+	PREFETCHT1      2048(AX)
+	PREFETCHT0      2048(CX)
 	VPSRLD          $0x04, Z2, Z2
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z6
-	VMOVDQU32       Z6, 3840(AX)
-	PREFETCHT1      2112(R10)
+	VMOVDQU32       Z6, 3840(DX)
+	PREFETCHT1      2112(AX)
+	PREFETCHT0      2112(CX)
 	VSHUFI32X4      $0x88, Z3, Z1, Z2
 	VSHUFI32X4      $0xdd, Z3, Z1, Z1
 	VSHUFI32X4      $0x88, Z11, Z7, Z3
@@ -41268,40 +41480,46 @@ TEXT ·pipedQ6K512r8(SB), $2056-80
 	VMOVDQU32       576(SP), Z10
 	VPSLLD          $0x04, Z10, Z11
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z7, Z11
-	VMOVDQU32       Z11, 2112(AX)
+	VMOVDQU32       Z11, 2112(DX)
 	VPSRLD          $0x04, Z7, Z7
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z7, Z10
-	VMOVDQU32       Z10, 3136(AX)
-	PREFETCHT1      2176(R10)
+	VMOVDQU32       Z10, 3136(DX)
+	PREFETCHT1      2176(AX)
+	PREFETCHT0      2176(CX)
 	VSHUFI32X4      $0x88, Z6, Z1, Z7
 	VMOVDQU32       832(SP), Z10
 	VPSLLD          $0x04, Z10, Z11
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z7, Z11
-	VMOVDQU32       Z11, 2368(AX)
-	PREFETCHT1      2240(R10)
+	VMOVDQU32       Z11, 2368(DX)
+	PREFETCHT1      2240(AX)
+	PREFETCHT0      2240(CX)
 	VPSRLD          $0x04, Z7, Z7
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z7, Z10
-	VMOVDQU32       Z10, 3392(AX)
-	PREFETCHT1      2304(R10)
+	VMOVDQU32       Z10, 3392(DX)
+	PREFETCHT1      2304(AX)
+	PREFETCHT0      2304(CX)
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VMOVDQU32       1600(SP), Z3
 	VPSLLD          $0x04, Z3, Z7
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z7
-	VMOVDQU32       Z7, 2624(AX)
-	PREFETCHT1      2368(R10)
+	VMOVDQU32       Z7, 2624(DX)
+	PREFETCHT1      2368(AX)
+	PREFETCHT0      2368(CX)
 	VPSRLD          $0x04, Z2, Z2
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z3
-	VMOVDQU32       Z3, 3648(AX)
-	PREFETCHT1      2432(R10)
+	VMOVDQU32       Z3, 3648(DX)
+	PREFETCHT1      2432(AX)
+	PREFETCHT0      2432(CX)
 	VSHUFI32X4      $0xdd, Z6, Z1, Z1
 	VMOVDQU32       1856(SP), Z2
 	VPSLLD          $0x04, Z2, Z3
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z3
-	VMOVDQU32       Z3, 2880(AX)
+	VMOVDQU32       Z3, 2880(DX)
 	VPSRLD          $0x04, Z1, Z1
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z2
-	VMOVDQU32       Z2, 3904(AX)
-	PREFETCHT1      2496(R10)
+	VMOVDQU32       Z2, 3904(DX)
+	PREFETCHT1      2496(AX)
+	PREFETCHT0      2496(CX)
 	VSHUFI32X4      $0x88, Z5, Z16, Z1
 	VSHUFI32X4      $0xdd, Z5, Z16, Z2
 	VSHUFI32X4      $0x88, Z13, Z9, Z3
@@ -41310,41 +41528,48 @@ TEXT ·pipedQ6K512r8(SB), $2056-80
 	VMOVDQU32       640(SP), Z7
 	VPSLLD          $0x04, Z7, Z9
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z6, Z9
-	VMOVDQU32       Z9, 2176(AX)
-	PREFETCHT1      2560(R10)
+	VMOVDQU32       Z9, 2176(DX)
+	PREFETCHT1      2560(AX)
+	PREFETCHT0      2560(CX)
 	VPSRLD          $0x04, Z6, Z6
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z6, Z7
-	VMOVDQU32       Z7, 3200(AX)
-	PREFETCHT1      2624(R10)
+	VMOVDQU32       Z7, 3200(DX)
+	PREFETCHT1      2624(AX)
+	PREFETCHT0      2624(CX)
 	VSHUFI32X4      $0x88, Z5, Z2, Z6
 	VMOVDQU32       896(SP), Z7
 	VPSLLD          $0x04, Z7, Z9
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z6, Z9
-	VMOVDQU32       Z9, 2432(AX)
-	PREFETCHT1      2688(R10)
+	VMOVDQU32       Z9, 2432(DX)
+	PREFETCHT1      2688(AX)
+	PREFETCHT0      2688(CX)
 	VPSRLD          $0x04, Z6, Z6
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z6, Z7
-	VMOVDQU32       Z7, 3456(AX)
-	PREFETCHT1      2752(R10)
+	VMOVDQU32       Z7, 3456(DX)
+	PREFETCHT1      2752(AX)
+	PREFETCHT0      2752(CX)
 	VSHUFI32X4      $0xdd, Z3, Z1, Z1
 	VMOVDQU32       1664(SP), Z3
 	VPSLLD          $0x04, Z3, Z6
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z6
-	VMOVDQU32       Z6, 2688(AX)
+	VMOVDQU32       Z6, 2688(DX)
 	VPSRLD          $0x04, Z1, Z1
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z3
-	VMOVDQU32       Z3, 3712(AX)
-	PREFETCHT1      2816(R10)
+	VMOVDQU32       Z3, 3712(DX)
+	PREFETCHT1      2816(AX)
+	PREFETCHT0      2816(CX)
 	VSHUFI32X4      $0xdd, Z5, Z2, Z1
 	VMOVDQU32       1920(SP), Z2
 	VPSLLD          $0x04, Z2, Z3
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z3
-	VMOVDQU32       Z3, 2944(AX)
-	PREFETCHT1      2880(R10)
+	VMOVDQU32       Z3, 2944(DX)
+	PREFETCHT1      2880(AX)
+	PREFETCHT0      2880(CX)
 	VPSRLD          $0x04, Z1, Z1
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z2
-	VMOVDQU32       Z2, 3968(AX)
-	PREFETCHT1      2944(R10)
+	VMOVDQU32       Z2, 3968(DX)
+	PREFETCHT1      2944(AX)
+	PREFETCHT0      2944(CX)
 	VSHUFI32X4      $0x88, Z4, Z0, Z1
 	VSHUFI32X4      $0xdd, Z4, Z0, Z0
 	VSHUFI32X4      $0x88, Z12, Z8, Z2
@@ -41353,101 +41578,118 @@ TEXT ·pipedQ6K512r8(SB), $2056-80
 	VMOVDQU32       704(SP), Z5
 	VPSLLD          $0x04, Z5, Z6
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z6
-	VMOVDQU32       Z6, 2240(AX)
-	PREFETCHT1      3008(R10)
+	VMOVDQU32       Z6, 2240(DX)
+	PREFETCHT1      3008(AX)
+	PREFETCHT0      3008(CX)
 	VPSRLD          $0x04, Z4, Z4
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z5
-	VMOVDQU32       Z5, 3264(AX)
-	PREFETCHT1      3072(R10)
+	VMOVDQU32       Z5, 3264(DX)
+	PREFETCHT1      3072(AX)
+	PREFETCHT0      3072(CX)
 	VSHUFI32X4      $0x88, Z3, Z0, Z4
 	VMOVDQU32       960(SP), Z5
 	VPSLLD          $0x04, Z5, Z6
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z6
-	VMOVDQU32       Z6, 2496(AX)
+	VMOVDQU32       Z6, 2496(DX)
 	VPSRLD          $0x04, Z4, Z4
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z5
-	VMOVDQU32       Z5, 3520(AX)
-	PREFETCHT1      3136(R10)
+	VMOVDQU32       Z5, 3520(DX)
+	PREFETCHT1      3136(AX)
+	PREFETCHT0      3136(CX)
 	VSHUFI32X4      $0xdd, Z2, Z1, Z1
 	VMOVDQU32       1728(SP), Z2
 	VPSLLD          $0x04, Z2, Z4
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z4
-	VMOVDQU32       Z4, 2752(AX)
-	PREFETCHT1      3200(R10)
+	VMOVDQU32       Z4, 2752(DX)
+	PREFETCHT1      3200(AX)
+	PREFETCHT0      3200(CX)
 	VPSRLD          $0x04, Z1, Z1
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z2
-	VMOVDQU32       Z2, 3776(AX)
-	PREFETCHT1      3264(R10)
+	VMOVDQU32       Z2, 3776(DX)
+	PREFETCHT1      3264(AX)
+	PREFETCHT0      3264(CX)
 	VSHUFI32X4      $0xdd, Z3, Z0, Z0
 	VMOVDQU32       1984(SP), Z1
 	VPSLLD          $0x04, Z1, Z2
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z2
-	VMOVDQU32       Z2, 3008(AX)
-	PREFETCHT1      3328(R10)
+	VMOVDQU32       Z2, 3008(DX)
+	PREFETCHT1      3328(AX)
+	PREFETCHT0      3328(CX)
 	VPSRLD          $0x04, Z0, Z0
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z1
-	VMOVDQU32       Z1, 4032(AX)
+	VMOVDQU32       Z1, 4032(DX)
 
 tile:
-	MOVQ x+48(FP), R12
-	MOVQ dx+56(FP), R13
-	MOVQ biases+72(FP), R14
-	MOVQ blocks+40(FP), R15
-	MOVQ R15, 2048(SP)
+	MOVQ x+48(FP), R13
+	MOVQ dx+56(FP), R14
+	MOVQ biases+72(FP), R15
+	MOVQ blocks+40(FP), BP
+	MOVQ BP, 2048(SP)
 
 block:
-	XCHGQ  AX, CX
-	MOVQ   $0x000000d2, R15
+	XCHGQ  DX, BX
+	MOVQ   $0x000000d2, BP
 	CMPQ   2048(SP), $0x01
 	JNE    step
-	IMUL3Q $0x0f, BX, R15
-	ADDQ   $0xd2, R15
+	IMUL3Q $0x0f, DI, BP
+	ADDQ   $0xd2, BP
 	CMPQ   tiles+32(FP), $0x01
 	JNE    step
-	XORQ   R15, R15
+	XORQ   BP, BP
 
 step:
-	ADDQ             R15, DX
-	ADDQ             R15, DI
-	ADDQ             R15, R8
-	ADDQ             R15, R9
-	ADDQ             $0x00000d20, R10
+	ADDQ BP, SI
+	ADDQ BP, R9
+	ADDQ BP, R10
+	ADDQ BP, R11
+	ADDQ $0x00000d20, AX
+	ADDQ $0x00000d20, CX
+	DECQ left+104(FP)
+	JNZ  fetchleft
+	MOVQ then+112(FP), AX
+
+fetchleft:
+	DECQ nearLeft+96(FP)
+	JNZ  fetchnearLeft
+	MOVQ then+112(FP), CX
+
+fetchnearLeft:
 	VPXORD           Z0, Z0, Z0
-	VPINSRW          $0x00, 208(DX), X0, X0
-	VPINSRW          $0x01, 208(DX)(BX*1), X0, X0
-	VPINSRW          $0x02, 208(DX)(BX*2), X0, X0
-	VPINSRW          $0x03, 208(DX)(SI*1), X0, X0
-	VPINSRW          $0x04, 208(DI), X0, X0
-	VPINSRW          $0x05, 208(DI)(BX*1), X0, X0
-	VPINSRW          $0x06, 208(DI)(BX*2), X0, X0
-	VPINSRW          $0x07, 208(DI)(SI*1), X0, X0
+	VPINSRW          $0x00, 208(SI), X0, X0
+	VPINSRW          $0x01, 208(SI)(DI*1), X0, X0
+	VPINSRW          $0x02, 208(SI)(DI*2), X0, X0
+	VPINSRW          $0x03, 208(SI)(R8*1), X0, X0
+	VPINSRW          $0x04, 208(R9), X0, X0
+	VPINSRW          $0x05, 208(R9)(DI*1), X0, X0
+	VPINSRW          $0x06, 208(R9)(DI*2), X0, X0
+	VPINSRW          $0x07, 208(R9)(R8*1), X0, X0
 	VPXORD           Z1, Z1, Z1
-	VPINSRW          $0x00, 208(R8), X1, X1
-	VPINSRW          $0x01, 208(R8)(BX*1), X1, X1
-	VPINSRW          $0x02, 208(R8)(BX*2), X1, X1
-	VPINSRW          $0x03, 208(R8)(SI*1), X1, X1
-	VPINSRW          $0x04, 208(R9), X1, X1
-	VPINSRW          $0x05, 208(R9)(BX*1), X1, X1
-	VPINSRW          $0x06, 208(R9)(BX*2), X1, X1
-	VPINSRW          $0x07, 208(R9)(SI*1), X1, X1
+	VPINSRW          $0x00, 208(R10), X1, X1
+	VPINSRW          $0x01, 208(R10)(DI*1), X1, X1
+	VPINSRW          $0x02, 208(R10)(DI*2), X1, X1
+	VPINSRW          $0x03, 208(R10)(R8*1), X1, X1
+	VPINSRW          $0x04, 208(R11), X1, X1
+	VPINSRW          $0x05, 208(R11)(DI*1), X1, X1
+	VPINSRW          $0x06, 208(R11)(DI*2), X1, X1
+	VPINSRW          $0x07, 208(R11)(R8*1), X1, X1
 	VINSERTI32X4     $0x01, X1, Y0, Y0
 	VCVTPH2PS        Y0, Z0
-	VBROADCASTI32X4  192(DX), Z1
-	VINSERTI32X4     $0x01, 192(DI), Z1, Z1
-	VINSERTI32X4     $0x02, 192(R8), Z1, Z1
-	VINSERTI32X4     $0x03, 192(R9), Z1, Z1
-	VBROADCASTI32X4  192(DX)(BX*1), Z2
-	VINSERTI32X4     $0x01, 192(DI)(BX*1), Z2, Z2
-	VINSERTI32X4     $0x02, 192(R8)(BX*1), Z2, Z2
-	VINSERTI32X4     $0x03, 192(R9)(BX*1), Z2, Z2
-	VBROADCASTI32X4  192(DX)(BX*2), Z3
-	VINSERTI32X4     $0x01, 192(DI)(BX*2), Z3, Z3
-	VINSERTI32X4     $0x02, 192(R8)(BX*2), Z3, Z3
-	VINSERTI32X4     $0x03, 192(R9)(BX*2), Z3, Z3
-	VBROADCASTI32X4  192(DX)(SI*1), Z4
-	VINSERTI32X4     $0x01, 192(DI)(SI*1), Z4, Z4
-	VINSERTI32X4     $0x02, 192(R8)(SI*1), Z4, Z4
-	VINSERTI32X4     $0x03, 192(R9)(SI*1), Z4, Z4
+	VBROADCASTI32X4  192(SI), Z1
+	VINSERTI32X4     $0x01, 192(R9), Z1, Z1
+	VINSERTI32X4     $0x02, 192(R10), Z1, Z1
+	VINSERTI32X4     $0x03, 192(R11), Z1, Z1
+	VBROADCASTI32X4  192(SI)(DI*1), Z2
+	VINSERTI32X4     $0x01, 192(R9)(DI*1), Z2, Z2
+	VINSERTI32X4     $0x02, 192(R10)(DI*1), Z2, Z2
+	VINSERTI32X4     $0x03, 192(R11)(DI*1), Z2, Z2
+	VBROADCASTI32X4  192(SI)(DI*2), Z3
+	VINSERTI32X4     $0x01, 192(R9)(DI*2), Z3, Z3
+	VINSERTI32X4     $0x02, 192(R10)(DI*2), Z3, Z3
+	VINSERTI32X4     $0x03, 192(R11)(DI*2), Z3, Z3
+	VBROADCASTI32X4  192(SI)(R8*1), Z4
+	VINSERTI32X4     $0x01, 192(R9)(R8*1), Z4, Z4
+	VINSERTI32X4     $0x02, 192(R10)(R8*1), Z4, Z4
+	VINSERTI32X4     $0x03, 192(R11)(R8*1), Z4, Z4
 	VPUNPCKLDQ       Z2, Z1, Z5
 	VPUNPCKHDQ       Z2, Z1, Z1
 	VPUNPCKLDQ       Z4, Z3, Z2
@@ -41460,1817 +41702,1870 @@ step:
 	VPSRAD           $0x18, Z3, Z3
 	VCVTDQ2PS        Z3, Z3
 	VMULPS           Z0, Z3, Z3
-	VMOVUPS          Z3, 4096(AX)
-	VPSLLD           $0x10, Z4, Z3
-	VPSRAD           $0x18, Z3, Z3
-	VCVTDQ2PS        Z3, Z3
-	VMULPS           Z0, Z3, Z3
-	VMOVUPS          Z3, 4160(AX)
-	VPSLLD           $0x08, Z4, Z3
-	VPSRAD           $0x18, Z3, Z3
-	VCVTDQ2PS        Z3, Z3
-	VMULPS           Z0, Z3, Z3
-	VMOVUPS          Z3, 4224(AX)
-	VPSRAD           $0x18, Z4, Z3
-	VCVTDQ2PS        Z3, Z3
-	VMULPS           Z0, Z3, Z3
-	VMOVUPS          Z3, 4288(AX)
-	VPSLLD           $0x18, Z2, Z3
-	VPSRAD           $0x18, Z3, Z3
-	VCVTDQ2PS        Z3, Z3
-	VMULPS           Z0, Z3, Z3
-	VMOVUPS          Z3, 4352(AX)
-	VPSLLD           $0x10, Z2, Z3
-	VPSRAD           $0x18, Z3, Z3
-	VCVTDQ2PS        Z3, Z3
-	VMULPS           Z0, Z3, Z3
-	VMOVUPS          Z3, 4416(AX)
-	VPSLLD           $0x08, Z2, Z3
-	VPSRAD           $0x18, Z3, Z3
-	VCVTDQ2PS        Z3, Z3
-	VMULPS           Z0, Z3, Z3
-	VMOVUPS          Z3, 4480(AX)
+	VMOVUPS          Z3, 4096(DX)
+	VMOVUPS          (R12), Z3
+	VMOVUPS          64(R12), Z6
+	VMOVUPS          128(R12), Z7
+	VMOVUPS          192(R12), Z8
+	VPBROADCASTD     (R15), Z9
+	VPBROADCASTD     4(R15), Z10
+	VPBROADCASTD     8(R15), Z11
+	VPBROADCASTD     12(R15), Z12
+	VPSLLD           $0x10, Z4, Z13
+	VPSRAD           $0x18, Z13, Z13
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           Z0, Z13, Z13
+	VMOVUPS          Z13, 4160(DX)
+	VPBROADCASTD     32(R15), Z13
+	VPBROADCASTD     36(R15), Z14
+	VPBROADCASTD     40(R15), Z15
+	VPBROADCASTD     44(R15), Z16
+	VMOVDQU32        (BX), Z17
+	VPDPBUSD.BCST    (R13), Z17, Z9
+	VPDPBUSD.BCST    4(R13), Z17, Z10
+	VPSLLD           $0x08, Z4, Z18
+	VPSRAD           $0x18, Z18, Z18
+	VCVTDQ2PS        Z18, Z18
+	VMULPS           Z0, Z18, Z18
+	VMOVUPS          Z18, 4224(DX)
+	VPDPBUSD.BCST    8(R13), Z17, Z11
+	VPDPBUSD.BCST    12(R13), Z17, Z12
+	VMOVDQU32        256(BX), Z17
+	VPDPBUSD.BCST    128(R13), Z17, Z13
+	VPDPBUSD.BCST    132(R13), Z17, Z14
+	VPDPBUSD.BCST    136(R13), Z17, Z15
+	VPDPBUSD.BCST    140(R13), Z17, Z16
+	VMOVDQU32        64(BX), Z17
+	VPSRAD           $0x18, Z4, Z4
+	VCVTDQ2PS        Z4, Z4
+	VMULPS           Z0, Z4, Z4
+	VMOVUPS          Z4, 4288(DX)
+	VPDPBUSD.BCST    32(R13), Z17, Z9
+	VPDPBUSD.BCST    36(R13), Z17, Z10
+	VPDPBUSD.BCST    40(R13), Z17, Z11
+	VPDPBUSD.BCST    44(R13), Z17, Z12
+	VMOVDQU32        320(BX), Z4
+	VPDPBUSD.BCST    160(R13), Z4, Z13
+	VPDPBUSD.BCST    164(R13), Z4, Z14
+	VPSLLD           $0x18, Z2, Z17
+	VPSRAD           $0x18, Z17, Z17
+	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z0, Z17, Z17
+	VMOVUPS          Z17, 4352(DX)
+	VPDPBUSD.BCST    168(R13), Z4, Z15
+	VPDPBUSD.BCST    172(R13), Z4, Z16
+	VMOVDQU32        128(BX), Z4
+	VPDPBUSD.BCST    64(R13), Z4, Z9
+	VPDPBUSD.BCST    68(R13), Z4, Z10
+	VPDPBUSD.BCST    72(R13), Z4, Z11
+	VPDPBUSD.BCST    76(R13), Z4, Z12
+	VMOVDQU32        384(BX), Z4
+	VPSLLD           $0x10, Z2, Z17
+	VPSRAD           $0x18, Z17, Z17
+	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z0, Z17, Z17
+	VMOVUPS          Z17, 4416(DX)
+	VPDPBUSD.BCST    192(R13), Z4, Z13
+	VPDPBUSD.BCST    196(R13), Z4, Z14
+	VPDPBUSD.BCST    200(R13), Z4, Z15
+	VPDPBUSD.BCST    204(R13), Z4, Z16
+	VMOVDQU32        192(BX), Z4
+	VPDPBUSD.BCST    96(R13), Z4, Z9
+	VPDPBUSD.BCST    100(R13), Z4, Z10
+	VPSLLD           $0x08, Z2, Z17
+	VPSRAD           $0x18, Z17, Z17
+	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z0, Z17, Z17
+	VMOVUPS          Z17, 4480(DX)
+	VPDPBUSD.BCST    104(R13), Z4, Z11
+	VPDPBUSD.BCST    108(R13), Z4, Z12
+	VMOVDQU32        448(BX), Z4
+	VPDPBUSD.BCST    224(R13), Z4, Z13
+	VPDPBUSD.BCST    228(R13), Z4, Z14
+	VPDPBUSD.BCST    232(R13), Z4, Z15
+	VPDPBUSD.BCST    236(R13), Z4, Z16
+	VMOVUPS          4096(BX), Z4
 	VPSRAD           $0x18, Z2, Z2
 	VCVTDQ2PS        Z2, Z2
 	VMULPS           Z0, Z2, Z2
-	VMOVUPS          Z2, 4544(AX)
+	VMOVUPS          Z2, 4544(DX)
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           Z4, Z9, Z9
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           Z4, Z10, Z10
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           Z4, Z11, Z11
+	VCVTDQ2PS        Z12, Z12
 	VPSLLD           $0x18, Z5, Z2
 	VPSRAD           $0x18, Z2, Z2
 	VCVTDQ2PS        Z2, Z2
 	VMULPS           Z0, Z2, Z2
-	VMOVUPS          Z2, 4608(AX)
-	VPSLLD           $0x10, Z5, Z2
-	VPSRAD           $0x18, Z2, Z2
-	VCVTDQ2PS        Z2, Z2
-	VMULPS           Z0, Z2, Z2
-	VMOVUPS          Z2, 4672(AX)
-	VPSLLD           $0x08, Z5, Z2
-	VPSRAD           $0x18, Z2, Z2
-	VCVTDQ2PS        Z2, Z2
-	VMULPS           Z0, Z2, Z2
-	VMOVUPS          Z2, 4736(AX)
-	VPSRAD           $0x18, Z5, Z2
-	VCVTDQ2PS        Z2, Z2
-	VMULPS           Z0, Z2, Z2
-	VMOVUPS          Z2, 4800(AX)
-	VPSLLD           $0x18, Z1, Z2
-	VPSRAD           $0x18, Z2, Z2
-	VCVTDQ2PS        Z2, Z2
-	VMULPS           Z0, Z2, Z2
-	VMOVUPS          Z2, 4864(AX)
-	VPSLLD           $0x10, Z1, Z2
-	VPSRAD           $0x18, Z2, Z2
-	VCVTDQ2PS        Z2, Z2
-	VMULPS           Z0, Z2, Z2
-	VMOVUPS          Z2, 4928(AX)
-	VPSLLD           $0x08, Z1, Z2
-	VPSRAD           $0x18, Z2, Z2
-	VCVTDQ2PS        Z2, Z2
-	VMULPS           Z0, Z2, Z2
-	VMOVUPS          Z2, 4992(AX)
+	VMOVUPS          Z2, 4608(DX)
+	VMULPS           Z4, Z12, Z12
+	VMOVUPS          4160(BX), Z2
+	VCVTDQ2PS        Z13, Z13
+	VFMADD231PS      Z2, Z13, Z9
+	VCVTDQ2PS        Z14, Z14
+	VFMADD231PS      Z2, Z14, Z10
+	VCVTDQ2PS        Z15, Z15
+	VFMADD231PS      Z2, Z15, Z11
+	VPSLLD           $0x10, Z5, Z4
+	VPSRAD           $0x18, Z4, Z4
+	VCVTDQ2PS        Z4, Z4
+	VMULPS           Z0, Z4, Z4
+	VMOVUPS          Z4, 4672(DX)
+	VCVTDQ2PS        Z16, Z16
+	VFMADD231PS      Z2, Z16, Z12
+	VFMADD231PS.BCST (R14), Z9, Z3
+	VFMADD231PS.BCST 4(R14), Z10, Z6
+	VFMADD231PS.BCST 8(R14), Z11, Z7
+	VFMADD231PS.BCST 12(R14), Z12, Z8
+	VPBROADCASTD     64(R15), Z2
+	VPSLLD           $0x08, Z5, Z4
+	VPSRAD           $0x18, Z4, Z4
+	VCVTDQ2PS        Z4, Z4
+	VMULPS           Z0, Z4, Z4
+	VMOVUPS          Z4, 4736(DX)
+	VPBROADCASTD     68(R15), Z4
+	VPBROADCASTD     72(R15), Z9
+	VPBROADCASTD     76(R15), Z10
+	VPBROADCASTD     96(R15), Z11
+	VPBROADCASTD     100(R15), Z12
+	VPBROADCASTD     104(R15), Z13
+	VPBROADCASTD     108(R15), Z14
+	VMOVDQU32        512(BX), Z15
+	VPSRAD           $0x18, Z5, Z5
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           Z0, Z5, Z5
+	VMOVUPS          Z5, 4800(DX)
+	VPDPBUSD.BCST    256(R13), Z15, Z2
+	VPDPBUSD.BCST    260(R13), Z15, Z4
+	VPDPBUSD.BCST    264(R13), Z15, Z9
+	VPDPBUSD.BCST    268(R13), Z15, Z10
+	VMOVDQU32        768(BX), Z5
+	VPDPBUSD.BCST    384(R13), Z5, Z11
+	VPDPBUSD.BCST    388(R13), Z5, Z12
+	VPSLLD           $0x18, Z1, Z15
+	VPSRAD           $0x18, Z15, Z15
+	VCVTDQ2PS        Z15, Z15
+	VMULPS           Z0, Z15, Z15
+	VMOVUPS          Z15, 4864(DX)
+	VPDPBUSD.BCST    392(R13), Z5, Z13
+	VPDPBUSD.BCST    396(R13), Z5, Z14
+	VMOVDQU32        576(BX), Z5
+	VPDPBUSD.BCST    288(R13), Z5, Z2
+	VPDPBUSD.BCST    292(R13), Z5, Z4
+	VPDPBUSD.BCST    296(R13), Z5, Z9
+	VPDPBUSD.BCST    300(R13), Z5, Z10
+	VMOVDQU32        832(BX), Z5
+	VPSLLD           $0x10, Z1, Z15
+	VPSRAD           $0x18, Z15, Z15
+	VCVTDQ2PS        Z15, Z15
+	VMULPS           Z0, Z15, Z15
+	VMOVUPS          Z15, 4928(DX)
+	VPDPBUSD.BCST    416(R13), Z5, Z11
+	VPDPBUSD.BCST    420(R13), Z5, Z12
+	VPDPBUSD.BCST    424(R13), Z5, Z13
+	VPDPBUSD.BCST    428(R13), Z5, Z14
+	VMOVDQU32        640(BX), Z5
+	VPDPBUSD.BCST    320(R13), Z5, Z2
+	VPDPBUSD.BCST    324(R13), Z5, Z4
+	VPSLLD           $0x08, Z1, Z15
+	VPSRAD           $0x18, Z15, Z15
+	VCVTDQ2PS        Z15, Z15
+	VMULPS           Z0, Z15, Z15
+	VMOVUPS          Z15, 4992(DX)
+	VPDPBUSD.BCST    328(R13), Z5, Z9
+	VPDPBUSD.BCST    332(R13), Z5, Z10
+	VMOVDQU32        896(BX), Z5
+	VPDPBUSD.BCST    448(R13), Z5, Z11
+	VPDPBUSD.BCST    452(R13), Z5, Z12
+	VPDPBUSD.BCST    456(R13), Z5, Z13
+	VPDPBUSD.BCST    460(R13), Z5, Z14
+	VMOVDQU32        704(BX), Z5
 	VPSRAD           $0x18, Z1, Z1
 	VCVTDQ2PS        Z1, Z1
 	VMULPS           Z0, Z1, Z1
-	VMOVUPS          Z1, 5056(AX)
-	VMOVDQU32        128(DX), Z0
-	VMOVDQU32        128(DX)(BX*1), Z1
-	VMOVDQU32        128(DX)(BX*2), Z2
-	VMOVDQU32        128(DX)(SI*1), Z3
-	VMOVDQU32        128(DI), Z4
-	VMOVDQU32        128(DI)(BX*1), Z5
-	VMOVDQU32        128(DI)(BX*2), Z6
-	VMOVDQU32        128(DI)(SI*1), Z7
-	VMOVDQU32        128(R8), Z8
-	VMOVDQU32        128(R8)(BX*1), Z9
-	VMOVDQU32        128(R8)(BX*2), Z10
-	VMOVDQU32        128(R8)(SI*1), Z11
-	VMOVDQU32        128(R9), Z12
-	VMOVDQU32        128(R9)(BX*1), Z13
-	VMOVDQU32        128(R9)(BX*2), Z14
-	VMOVDQU32        128(R9)(SI*1), Z15
-	VPUNPCKLDQ       Z1, Z0, Z16
-	VPUNPCKHDQ       Z1, Z0, Z0
-	VMOVUPS          (R11), Z1
-	VMOVUPS          64(R11), Z17
-	VMOVUPS          128(R11), Z18
-	VMOVUPS          192(R11), Z19
-	VPBROADCASTD     (R14), Z20
-	VPBROADCASTD     4(R14), Z21
-	VPBROADCASTD     8(R14), Z22
-	VPBROADCASTD     12(R14), Z23
-	VMOVDQU32        (CX), Z24
-	VPUNPCKLDQ       Z3, Z2, Z25
-	VPUNPCKHDQ       Z3, Z2, Z2
-	VPDPBUSD.BCST    (R12), Z24, Z20
-	VPDPBUSD.BCST    4(R12), Z24, Z21
-	VPDPBUSD.BCST    8(R12), Z24, Z22
-	VPDPBUSD.BCST    12(R12), Z24, Z23
-	VMOVDQU32        64(CX), Z3
-	VPDPBUSD.BCST    32(R12), Z3, Z20
-	VPDPBUSD.BCST    36(R12), Z3, Z21
-	VPDPBUSD.BCST    40(R12), Z3, Z22
-	VPUNPCKLDQ       Z5, Z4, Z24
-	VPUNPCKHDQ       Z5, Z4, Z4
-	VPDPBUSD.BCST    44(R12), Z3, Z23
-	VMOVDQU32        128(CX), Z3
-	VPDPBUSD.BCST    64(R12), Z3, Z20
-	VPDPBUSD.BCST    68(R12), Z3, Z21
-	VPDPBUSD.BCST    72(R12), Z3, Z22
-	VPDPBUSD.BCST    76(R12), Z3, Z23
-	VMOVDQU32        192(CX), Z3
-	VPDPBUSD.BCST    96(R12), Z3, Z20
-	VPDPBUSD.BCST    100(R12), Z3, Z21
-	VPUNPCKLDQ       Z7, Z6, Z5
-	VPUNPCKHDQ       Z7, Z6, Z6
-	VPDPBUSD.BCST    104(R12), Z3, Z22
-	VPDPBUSD.BCST    108(R12), Z3, Z23
-	VMOVUPS          4096(CX), Z3
-	VCVTDQ2PS        Z20, Z20
-	VMULPS           Z3, Z20, Z20
-	VCVTDQ2PS        Z21, Z21
-	VMULPS           Z3, Z21, Z21
-	VCVTDQ2PS        Z22, Z22
-	VPUNPCKLDQ       Z9, Z8, Z7
-	VPUNPCKHDQ       Z9, Z8, Z8
-	VMULPS           Z3, Z22, Z22
-	VCVTDQ2PS        Z23, Z23
-	VMULPS           Z3, Z23, Z23
-	VPBROADCASTD     32(R14), Z3
-	VPBROADCASTD     36(R14), Z9
-	VPBROADCASTD     40(R14), Z26
-	VPBROADCASTD     44(R14), Z27
-	VMOVDQU32        256(CX), Z28
-	VPUNPCKLDQ       Z11, Z10, Z29
-	VPUNPCKHDQ       Z11, Z10, Z10
-	VPDPBUSD.BCST    128(R12), Z28, Z3
-	VPDPBUSD.BCST    132(R12), Z28, Z9
-	VPDPBUSD.BCST    136(R12), Z28, Z26
-	VPDPBUSD.BCST    140(R12), Z28, Z27
-	VMOVDQU32        320(CX), Z11
-	VPDPBUSD.BCST    160(R12), Z11, Z3
-	VPDPBUSD.BCST    164(R12), Z11, Z9
-	VPDPBUSD.BCST    168(R12), Z11, Z26
-	VPDPBUSD.BCST    172(R12), Z11, Z27
-	VPUNPCKLDQ       Z13, Z12, Z11
-	VPUNPCKHDQ       Z13, Z12, Z12
-	VMOVDQU32        384(CX), Z13
-	VPDPBUSD.BCST    192(R12), Z13, Z3
-	VPDPBUSD.BCST    196(R12), Z13, Z9
-	VPDPBUSD.BCST    200(R12), Z13, Z26
-	VPDPBUSD.BCST    204(R12), Z13, Z27
-	VMOVDQU32        448(CX), Z13
-	VPDPBUSD.BCST    224(R12), Z13, Z3
-	VPDPBUSD.BCST    228(R12), Z13, Z9
-	VPUNPCKLDQ       Z15, Z14, Z28
-	VPUNPCKHDQ       Z15, Z14, Z14
-	VPDPBUSD.BCST    232(R12), Z13, Z26
-	VPDPBUSD.BCST    236(R12), Z13, Z27
-	VMOVUPS          4160(CX), Z13
-	VCVTDQ2PS        Z3, Z3
-	VFMADD231PS      Z13, Z3, Z20
-	VCVTDQ2PS        Z9, Z9
-	VFMADD231PS      Z13, Z9, Z21
-	VCVTDQ2PS        Z26, Z26
-	VPUNPCKLQDQ      Z25, Z16, Z3
-	VPUNPCKHQDQ      Z25, Z16, Z9
-	VFMADD231PS      Z13, Z26, Z22
-	VCVTDQ2PS        Z27, Z27
-	VFMADD231PS      Z13, Z27, Z23
-	VFMADD231PS.BCST (R13), Z20, Z1
-	VFMADD231PS.BCST 4(R13), Z21, Z17
-	VFMADD231PS.BCST 8(R13), Z22, Z18
-	VFMADD231PS.BCST 12(R13), Z23, Z19
-	VPBROADCASTD     64(R14), Z13
-	VPBROADCASTD     68(R14), Z15
-	VPUNPCKLQDQ      Z2, Z0, Z16
-	VPUNPCKHQDQ      Z2, Z0, Z20
-	VPBROADCASTD     72(R14), Z0
-	VPBROADCASTD     76(R14), Z2
-	VMOVDQU32        512(CX), Z21
-	VPDPBUSD.BCST    256(R12), Z21, Z13
-	VPDPBUSD.BCST    260(R12), Z21, Z15
-	VPDPBUSD.BCST    264(R12), Z21, Z0
-	VPDPBUSD.BCST    268(R12), Z21, Z2
-	VMOVDQU32        576(CX), Z21
-	VPUNPCKLQDQ      Z5, Z24, Z22
-	VPUNPCKHQDQ      Z5, Z24, Z5
-	VPDPBUSD.BCST    288(R12), Z21, Z13
-	VPDPBUSD.BCST    292(R12), Z21, Z15
-	VPDPBUSD.BCST    296(R12), Z21, Z0
-	VPDPBUSD.BCST    300(R12), Z21, Z2
-	VMOVDQU32        640(CX), Z21
-	VPDPBUSD.BCST    320(R12), Z21, Z13
-	VPDPBUSD.BCST    324(R12), Z21, Z15
-	VPDPBUSD.BCST    328(R12), Z21, Z0
-	VPUNPCKLQDQ      Z6, Z4, Z23
-	VPUNPCKHQDQ      Z6, Z4, Z4
-	VPDPBUSD.BCST    332(R12), Z21, Z2
-	VMOVDQU32        704(CX), Z6
-	VPDPBUSD.BCST    352(R12), Z6, Z13
-	VPDPBUSD.BCST    356(R12), Z6, Z15
-	VPDPBUSD.BCST    360(R12), Z6, Z0
-	VPDPBUSD.BCST    364(R12), Z6, Z2
-	VMOVUPS          4224(CX), Z6
-	VCVTDQ2PS        Z13, Z13
-	VMULPS           Z6, Z13, Z13
-	VPUNPCKLQDQ      Z29, Z7, Z21
-	VPUNPCKHQDQ      Z29, Z7, Z7
-	VCVTDQ2PS        Z15, Z15
-	VMULPS           Z6, Z15, Z15
-	VCVTDQ2PS        Z0, Z0
-	VMULPS           Z6, Z0, Z0
+	VMOVUPS          Z1, 5056(DX)
+	VPDPBUSD.BCST    352(R13), Z5, Z2
+	VPDPBUSD.BCST    356(R13), Z5, Z4
+	VPDPBUSD.BCST    360(R13), Z5, Z9
+	VPDPBUSD.BCST    364(R13), Z5, Z10
+	VMOVDQU32        960(BX), Z0
+	VPDPBUSD.BCST    480(R13), Z0, Z11
+	VPDPBUSD.BCST    484(R13), Z0, Z12
+	VMOVDQU32        128(SI), Z1
+	VMOVDQU32        128(SI)(DI*1), Z5
+	VMOVDQU32        128(SI)(DI*2), Z15
+	VMOVDQU32        128(SI)(R8*1), Z16
+	VMOVDQU32        128(R9), Z17
+	VMOVDQU32        128(R9)(DI*1), Z18
+	VMOVDQU32        128(R9)(DI*2), Z19
+	VMOVDQU32        128(R9)(R8*1), Z20
+	VMOVDQU32        128(R10), Z21
+	VMOVDQU32        128(R10)(DI*1), Z22
+	VMOVDQU32        128(R10)(DI*2), Z23
+	VMOVDQU32        128(R10)(R8*1), Z24
+	VMOVDQU32        128(R11), Z25
+	VMOVDQU32        128(R11)(DI*1), Z26
+	VMOVDQU32        128(R11)(DI*2), Z27
+	VMOVDQU32        128(R11)(R8*1), Z28
+	VPUNPCKLDQ       Z5, Z1, Z29
+	VPUNPCKHDQ       Z5, Z1, Z1
+	VPDPBUSD.BCST    488(R13), Z0, Z13
+	VPDPBUSD.BCST    492(R13), Z0, Z14
+	VMOVUPS          4224(BX), Z0
 	VCVTDQ2PS        Z2, Z2
-	VMULPS           Z6, Z2, Z2
-	VPBROADCASTD     96(R14), Z6
-	VPBROADCASTD     100(R14), Z24
-	VPUNPCKLQDQ      Z10, Z8, Z25
-	VPUNPCKHQDQ      Z10, Z8, Z26
-	VPBROADCASTD     104(R14), Z8
-	VPBROADCASTD     108(R14), Z10
-	VMOVDQU32        768(CX), Z27
-	VPDPBUSD.BCST    384(R12), Z27, Z6
-	VPDPBUSD.BCST    388(R12), Z27, Z24
-	VPDPBUSD.BCST    392(R12), Z27, Z8
-	VPDPBUSD.BCST    396(R12), Z27, Z10
-	VMOVDQU32        832(CX), Z27
-	VPUNPCKLQDQ      Z28, Z11, Z29
-	VPUNPCKHQDQ      Z28, Z11, Z11
-	VPDPBUSD.BCST    416(R12), Z27, Z6
-	VPDPBUSD.BCST    420(R12), Z27, Z24
-	VPDPBUSD.BCST    424(R12), Z27, Z8
-	VPDPBUSD.BCST    428(R12), Z27, Z10
-	VMOVDQU32        896(CX), Z27
-	VPDPBUSD.BCST    448(R12), Z27, Z6
-	VPDPBUSD.BCST    452(R12), Z27, Z24
-	VPDPBUSD.BCST    456(R12), Z27, Z8
-	VPDPBUSD.BCST    460(R12), Z27, Z10
-	VPUNPCKLQDQ      Z14, Z12, Z27
-	VPUNPCKHQDQ      Z14, Z12, Z12
-	VMOVDQU32        960(CX), Z14
-	VPDPBUSD.BCST    480(R12), Z14, Z6
-	VPDPBUSD.BCST    484(R12), Z14, Z24
-	VPDPBUSD.BCST    488(R12), Z14, Z8
-	VPDPBUSD.BCST    492(R12), Z14, Z10
-	VMOVUPS          4288(CX), Z14
-	VCVTDQ2PS        Z6, Z6
-	VFMADD231PS      Z14, Z6, Z13
-	VSHUFI32X4       $0x88, Z22, Z3, Z6
-	VSHUFI32X4       $0xdd, Z22, Z3, Z3
-	VCVTDQ2PS        Z24, Z24
-	VFMADD231PS      Z14, Z24, Z15
-	VCVTDQ2PS        Z8, Z8
-	VFMADD231PS      Z14, Z8, Z0
-	VCVTDQ2PS        Z10, Z10
-	VFMADD231PS      Z14, Z10, Z2
-	VFMADD231PS.BCST 32(R13), Z13, Z1
-	VFMADD231PS.BCST 36(R13), Z15, Z17
-	VSHUFI32X4       $0x88, Z29, Z21, Z8
-	VSHUFI32X4       $0xdd, Z29, Z21, Z10
-	VFMADD231PS.BCST 40(R13), Z0, Z18
-	VFMADD231PS.BCST 44(R13), Z2, Z19
-	VPBROADCASTD     128(R14), Z0
-	VPBROADCASTD     132(R14), Z2
-	VPBROADCASTD     136(R14), Z13
-	VPBROADCASTD     140(R14), Z14
-	VMOVDQU32        1024(CX), Z15
-	VPDPBUSD.BCST    512(R12), Z15, Z0
-	VPDPBUSD.BCST    516(R12), Z15, Z2
-	VSHUFI32X4       $0x88, Z8, Z6, Z21
-	VPANDD.BCST      dword33333333<>+0(SB), Z21, Z22
-	VMOVDQU32        Z22, (SP)
-	VPSRLD           $0x02, Z21, Z21
-	VPANDD.BCST      dword33333333<>+0(SB), Z21, Z21
-	VMOVDQU32        Z21, 1024(SP)
-	VSHUFI32X4       $0x88, Z10, Z3, Z21
-	VPANDD.BCST      dword33333333<>+0(SB), Z21, Z22
-	VMOVDQU32        Z22, 256(SP)
-	VPSRLD           $0x02, Z21, Z21
-	VPANDD.BCST      dword33333333<>+0(SB), Z21, Z21
-	VMOVDQU32        Z21, 1280(SP)
-	VSHUFI32X4       $0xdd, Z8, Z6, Z6
-	VPANDD.BCST      dword33333333<>+0(SB), Z6, Z8
-	VMOVDQU32        Z8, 512(SP)
-	VPSRLD           $0x02, Z6, Z6
-	VPANDD.BCST      dword33333333<>+0(SB), Z6, Z6
-	VMOVDQU32        Z6, 1536(SP)
-	VSHUFI32X4       $0xdd, Z10, Z3, Z3
-	VPANDD.BCST      dword33333333<>+0(SB), Z3, Z6
-	VMOVDQU32        Z6, 768(SP)
-	VPSRLD           $0x02, Z3, Z3
-	VPANDD.BCST      dword33333333<>+0(SB), Z3, Z3
-	VMOVDQU32        Z3, 1792(SP)
-	VSHUFI32X4       $0x88, Z5, Z9, Z3
-	VSHUFI32X4       $0xdd, Z5, Z9, Z5
-	VPDPBUSD.BCST    520(R12), Z15, Z13
-	VPDPBUSD.BCST    524(R12), Z15, Z14
-	VMOVDQU32        1088(CX), Z6
-	VPDPBUSD.BCST    544(R12), Z6, Z0
-	VPDPBUSD.BCST    548(R12), Z6, Z2
-	VPDPBUSD.BCST    552(R12), Z6, Z13
-	VPDPBUSD.BCST    556(R12), Z6, Z14
-	VMOVDQU32        1152(CX), Z6
-	VSHUFI32X4       $0x88, Z11, Z7, Z8
-	VSHUFI32X4       $0xdd, Z11, Z7, Z7
-	VPDPBUSD.BCST    576(R12), Z6, Z0
-	VPDPBUSD.BCST    580(R12), Z6, Z2
-	VPDPBUSD.BCST    584(R12), Z6, Z13
-	VPDPBUSD.BCST    588(R12), Z6, Z14
-	VMOVDQU32        1216(CX), Z6
-	VPDPBUSD.BCST    608(R12), Z6, Z0
-	VPDPBUSD.BCST    612(R12), Z6, Z2
-	VPDPBUSD.BCST    616(R12), Z6, Z13
-	VPDPBUSD.BCST    620(R12), Z6, Z14
-	VSHUFI32X4       $0x88, Z8, Z3, Z6
-	VPANDD.BCST      dword33333333<>+0(SB), Z6, Z9
-	VMOVDQU32        Z9, 64(SP)
-	VPSRLD           $0x02, Z6, Z6
-	VPANDD.BCST      dword33333333<>+0(SB), Z6, Z6
-	VMOVDQU32        Z6, 1088(SP)
-	VSHUFI32X4       $0x88, Z7, Z5, Z6
-	VPANDD.BCST      dword33333333<>+0(SB), Z6, Z9
-	VMOVDQU32        Z9, 320(SP)
-	VPSRLD           $0x02, Z6, Z6
-	VPANDD.BCST      dword33333333<>+0(SB), Z6, Z6
-	VMOVDQU32        Z6, 1344(SP)
-	VSHUFI32X4       $0xdd, Z8, Z3, Z3
-	VPANDD.BCST      dword33333333<>+0(SB), Z3, Z6
-	VMOVDQU32        Z6, 576(SP)
-	VPSRLD           $0x02, Z3, Z3
-	VPANDD.BCST      dword33333333<>+0(SB), Z3, Z3
-	VMOVDQU32        Z3, 1600(SP)
-	VSHUFI32X4       $0xdd, Z7, Z5, Z3
-	VPANDD.BCST      dword33333333<>+0(SB), Z3, Z5
-	VMOVDQU32        Z5, 832(SP)
-	VPSRLD           $0x02, Z3, Z3
-	VPANDD.BCST      dword33333333<>+0(SB), Z3, Z3
-	VMOVDQU32        Z3, 1856(SP)
-	VSHUFI32X4       $0x88, Z23, Z16, Z3
-	VSHUFI32X4       $0xdd, Z23, Z16, Z5
-	VMOVUPS          4352(CX), Z6
-	VCVTDQ2PS        Z0, Z0
-	VMULPS           Z6, Z0, Z0
-	VCVTDQ2PS        Z2, Z2
-	VMULPS           Z6, Z2, Z2
-	VCVTDQ2PS        Z13, Z13
-	VMULPS           Z6, Z13, Z13
-	VCVTDQ2PS        Z14, Z14
-	VSHUFI32X4       $0x88, Z27, Z25, Z7
-	VSHUFI32X4       $0xdd, Z27, Z25, Z8
-	VMULPS           Z6, Z14, Z14
-	VPBROADCASTD     160(R14), Z6
-	VPBROADCASTD     164(R14), Z9
-	VPBROADCASTD     168(R14), Z10
-	VPBROADCASTD     172(R14), Z11
-	VMOVDQU32        1280(CX), Z15
-	VPDPBUSD.BCST    640(R12), Z15, Z6
-	VPDPBUSD.BCST    644(R12), Z15, Z9
-	VSHUFI32X4       $0x88, Z7, Z3, Z16
-	VPANDD.BCST      dword33333333<>+0(SB), Z16, Z21
-	VMOVDQU32        Z21, 128(SP)
-	VPSRLD           $0x02, Z16, Z16
-	VPANDD.BCST      dword33333333<>+0(SB), Z16, Z16
-	VMOVDQU32        Z16, 1152(SP)
-	VSHUFI32X4       $0x88, Z8, Z5, Z16
-	VPANDD.BCST      dword33333333<>+0(SB), Z16, Z21
-	VMOVDQU32        Z21, 384(SP)
-	VPSRLD           $0x02, Z16, Z16
-	VPANDD.BCST      dword33333333<>+0(SB), Z16, Z16
-	VMOVDQU32        Z16, 1408(SP)
-	VSHUFI32X4       $0xdd, Z7, Z3, Z3
-	VPANDD.BCST      dword33333333<>+0(SB), Z3, Z7
-	VMOVDQU32        Z7, 640(SP)
-	VPSRLD           $0x02, Z3, Z3
-	VPANDD.BCST      dword33333333<>+0(SB), Z3, Z3
-	VMOVDQU32        Z3, 1664(SP)
-	VSHUFI32X4       $0xdd, Z8, Z5, Z3
-	VPANDD.BCST      dword33333333<>+0(SB), Z3, Z5
-	VMOVDQU32        Z5, 896(SP)
-	VPSRLD           $0x02, Z3, Z3
-	VPANDD.BCST      dword33333333<>+0(SB), Z3, Z3
-	VMOVDQU32        Z3, 1920(SP)
-	VSHUFI32X4       $0x88, Z4, Z20, Z3
-	VSHUFI32X4       $0xdd, Z4, Z20, Z4
-	VPDPBUSD.BCST    648(R12), Z15, Z10
-	VPDPBUSD.BCST    652(R12), Z15, Z11
-	VMOVDQU32        1344(CX), Z5
-	VPDPBUSD.BCST    672(R12), Z5, Z6
-	VPDPBUSD.BCST    676(R12), Z5, Z9
-	VPDPBUSD.BCST    680(R12), Z5, Z10
-	VPDPBUSD.BCST    684(R12), Z5, Z11
-	VMOVDQU32        1408(CX), Z5
-	VPDPBUSD.BCST    704(R12), Z5, Z6
-	VSHUFI32X4       $0x88, Z12, Z26, Z7
-	VSHUFI32X4       $0xdd, Z12, Z26, Z8
-	VPDPBUSD.BCST    708(R12), Z5, Z9
-	VPDPBUSD.BCST    712(R12), Z5, Z10
-	VPDPBUSD.BCST    716(R12), Z5, Z11
-	VMOVDQU32        1472(CX), Z5
-	VPDPBUSD.BCST    736(R12), Z5, Z6
-	VPDPBUSD.BCST    740(R12), Z5, Z9
-	VPDPBUSD.BCST    744(R12), Z5, Z10
-	VPDPBUSD.BCST    748(R12), Z5, Z11
-	VSHUFI32X4       $0x88, Z7, Z3, Z5
-	VPANDD.BCST      dword33333333<>+0(SB), Z5, Z12
-	VMOVDQU32        Z12, 192(SP)
-	VPSRLD           $0x02, Z5, Z5
-	VPANDD.BCST      dword33333333<>+0(SB), Z5, Z5
-	VMOVDQU32        Z5, 1216(SP)
-	VSHUFI32X4       $0x88, Z8, Z4, Z5
-	VPANDD.BCST      dword33333333<>+0(SB), Z5, Z12
-	VMOVDQU32        Z12, 448(SP)
-	VPSRLD           $0x02, Z5, Z5
-	VPANDD.BCST      dword33333333<>+0(SB), Z5, Z5
-	VMOVDQU32        Z5, 1472(SP)
-	VSHUFI32X4       $0xdd, Z7, Z3, Z3
-	VPANDD.BCST      dword33333333<>+0(SB), Z3, Z5
-	VMOVDQU32        Z5, 704(SP)
-	VPSRLD           $0x02, Z3, Z3
-	VPANDD.BCST      dword33333333<>+0(SB), Z3, Z3
-	VMOVDQU32        Z3, 1728(SP)
-	VSHUFI32X4       $0xdd, Z8, Z4, Z3
-	VPANDD.BCST      dword33333333<>+0(SB), Z3, Z4
-	VMOVDQU32        Z4, 960(SP)
-	VPSRLD           $0x02, Z3, Z3
-	VPANDD.BCST      dword33333333<>+0(SB), Z3, Z3
-	VMOVDQU32        Z3, 1984(SP)
-	VMOVDQU32        (DX), Z3
-	VMOVDQU32        (DX)(BX*1), Z4
-	VMOVDQU32        (DX)(BX*2), Z5
-	VMOVDQU32        (DX)(SI*1), Z7
-	VMOVDQU32        (DI), Z8
-	VMOVDQU32        (DI)(BX*1), Z12
-	VMOVDQU32        (DI)(BX*2), Z15
-	VMOVDQU32        (DI)(SI*1), Z16
-	VMOVDQU32        (R8), Z20
-	VMOVDQU32        (R8)(BX*1), Z21
-	VMOVDQU32        (R8)(BX*2), Z22
-	VMOVDQU32        (R8)(SI*1), Z23
-	VMOVDQU32        (R9), Z24
-	VMOVDQU32        (R9)(BX*1), Z25
-	VMOVDQU32        (R9)(BX*2), Z26
-	VMOVDQU32        (R9)(SI*1), Z27
-	VPUNPCKLDQ       Z4, Z3, Z28
-	VPUNPCKHDQ       Z4, Z3, Z3
-	VMOVUPS          4416(CX), Z4
-	VCVTDQ2PS        Z6, Z6
-	VFMADD231PS      Z4, Z6, Z0
-	VCVTDQ2PS        Z9, Z9
-	VFMADD231PS      Z4, Z9, Z2
-	VCVTDQ2PS        Z10, Z10
-	VFMADD231PS      Z4, Z10, Z13
-	VCVTDQ2PS        Z11, Z11
-	VPUNPCKLDQ       Z7, Z5, Z6
-	VPUNPCKHDQ       Z7, Z5, Z5
-	VFMADD231PS      Z4, Z11, Z14
-	VFMADD231PS.BCST 64(R13), Z0, Z1
-	VFMADD231PS.BCST 68(R13), Z2, Z17
-	VFMADD231PS.BCST 72(R13), Z13, Z18
-	VFMADD231PS.BCST 76(R13), Z14, Z19
-	VPBROADCASTD     192(R14), Z0
-	VPBROADCASTD     196(R14), Z2
-	VPBROADCASTD     200(R14), Z4
-	VPBROADCASTD     204(R14), Z7
-	VPUNPCKLDQ       Z12, Z8, Z9
-	VPUNPCKHDQ       Z12, Z8, Z8
-	VMOVDQU32        1536(CX), Z10
-	VPDPBUSD.BCST    768(R12), Z10, Z0
-	VPDPBUSD.BCST    772(R12), Z10, Z2
-	VPDPBUSD.BCST    776(R12), Z10, Z4
-	VPDPBUSD.BCST    780(R12), Z10, Z7
-	VMOVDQU32        1600(CX), Z10
-	VPDPBUSD.BCST    800(R12), Z10, Z0
-	VPDPBUSD.BCST    804(R12), Z10, Z2
-	VPUNPCKLDQ       Z16, Z15, Z11
-	VPUNPCKHDQ       Z16, Z15, Z12
-	VPDPBUSD.BCST    808(R12), Z10, Z4
-	VPDPBUSD.BCST    812(R12), Z10, Z7
-	VMOVDQU32        1664(CX), Z10
-	VPDPBUSD.BCST    832(R12), Z10, Z0
-	VPDPBUSD.BCST    836(R12), Z10, Z2
-	VPDPBUSD.BCST    840(R12), Z10, Z4
-	VPDPBUSD.BCST    844(R12), Z10, Z7
-	VMOVDQU32        1728(CX), Z10
-	VPUNPCKLDQ       Z21, Z20, Z13
-	VPUNPCKHDQ       Z21, Z20, Z14
-	VPDPBUSD.BCST    864(R12), Z10, Z0
-	VPDPBUSD.BCST    868(R12), Z10, Z2
-	VPDPBUSD.BCST    872(R12), Z10, Z4
-	VPDPBUSD.BCST    876(R12), Z10, Z7
-	VMOVUPS          4480(CX), Z10
-	VCVTDQ2PS        Z0, Z0
-	VMULPS           Z10, Z0, Z0
-	VCVTDQ2PS        Z2, Z2
-	VMULPS           Z10, Z2, Z2
-	VPUNPCKLDQ       Z23, Z22, Z15
-	VPUNPCKHDQ       Z23, Z22, Z16
+	VMULPS           Z0, Z2, Z2
 	VCVTDQ2PS        Z4, Z4
-	VMULPS           Z10, Z4, Z4
-	VCVTDQ2PS        Z7, Z7
-	VMULPS           Z10, Z7, Z7
-	VPBROADCASTD     224(R14), Z10
-	VPBROADCASTD     228(R14), Z20
-	VPBROADCASTD     232(R14), Z21
-	VPBROADCASTD     236(R14), Z22
-	VPUNPCKLDQ       Z25, Z24, Z23
-	VPUNPCKHDQ       Z25, Z24, Z24
-	VMOVDQU32        1792(CX), Z25
-	VPDPBUSD.BCST    896(R12), Z25, Z10
-	VPDPBUSD.BCST    900(R12), Z25, Z20
-	VPDPBUSD.BCST    904(R12), Z25, Z21
-	VPDPBUSD.BCST    908(R12), Z25, Z22
-	VMOVDQU32        1856(CX), Z25
-	VPDPBUSD.BCST    928(R12), Z25, Z10
-	VPDPBUSD.BCST    932(R12), Z25, Z20
-	VPUNPCKLDQ       Z27, Z26, Z29
-	VPUNPCKHDQ       Z27, Z26, Z26
-	VPDPBUSD.BCST    936(R12), Z25, Z21
-	VPDPBUSD.BCST    940(R12), Z25, Z22
-	VMOVDQU32        1920(CX), Z25
-	VPDPBUSD.BCST    960(R12), Z25, Z10
-	VPDPBUSD.BCST    964(R12), Z25, Z20
-	VPDPBUSD.BCST    968(R12), Z25, Z21
-	VPDPBUSD.BCST    972(R12), Z25, Z22
-	VMOVDQU32        1984(CX), Z25
-	VPDPBUSD.BCST    992(R12), Z25, Z10
-	VPUNPCKLQDQ      Z6, Z28, Z27
-	VPUNPCKHQDQ      Z6, Z28, Z6
-	VPDPBUSD.BCST    996(R12), Z25, Z20
-	VPDPBUSD.BCST    1000(R12), Z25, Z21
-	VPDPBUSD.BCST    1004(R12), Z25, Z22
-	VMOVUPS          4544(CX), Z25
-	VCVTDQ2PS        Z10, Z10
-	VFMADD231PS      Z25, Z10, Z0
-	VCVTDQ2PS        Z20, Z20
-	VFMADD231PS      Z25, Z20, Z2
-	VPUNPCKLQDQ      Z5, Z3, Z10
-	VPUNPCKHQDQ      Z5, Z3, Z3
-	VCVTDQ2PS        Z21, Z21
-	VFMADD231PS      Z25, Z21, Z4
-	VCVTDQ2PS        Z22, Z22
-	VFMADD231PS      Z25, Z22, Z7
-	VFMADD231PS.BCST 96(R13), Z0, Z1
-	VFMADD231PS.BCST 100(R13), Z2, Z17
-	VFMADD231PS.BCST 104(R13), Z4, Z18
-	VFMADD231PS.BCST 108(R13), Z7, Z19
-	VPUNPCKLQDQ      Z11, Z9, Z0
-	VPUNPCKHQDQ      Z11, Z9, Z2
-	VPBROADCASTD     256(R14), Z4
-	VPBROADCASTD     260(R14), Z5
-	VPBROADCASTD     264(R14), Z7
-	VPBROADCASTD     268(R14), Z9
-	VMOVDQU32        2048(CX), Z11
-	VPDPBUSD.BCST    1024(R12), Z11, Z4
-	VPDPBUSD.BCST    1028(R12), Z11, Z5
-	VPDPBUSD.BCST    1032(R12), Z11, Z7
-	VPDPBUSD.BCST    1036(R12), Z11, Z9
-	VPUNPCKLQDQ      Z12, Z8, Z11
-	VPUNPCKHQDQ      Z12, Z8, Z8
-	VMOVDQU32        2112(CX), Z12
-	VPDPBUSD.BCST    1056(R12), Z12, Z4
-	VPDPBUSD.BCST    1060(R12), Z12, Z5
-	VPDPBUSD.BCST    1064(R12), Z12, Z7
-	VPDPBUSD.BCST    1068(R12), Z12, Z9
-	VMOVDQU32        2176(CX), Z12
-	VPDPBUSD.BCST    1088(R12), Z12, Z4
-	VPDPBUSD.BCST    1092(R12), Z12, Z5
-	VPUNPCKLQDQ      Z15, Z13, Z20
-	VPUNPCKHQDQ      Z15, Z13, Z13
-	VPDPBUSD.BCST    1096(R12), Z12, Z7
-	VPDPBUSD.BCST    1100(R12), Z12, Z9
-	VMOVDQU32        2240(CX), Z12
-	VPDPBUSD.BCST    1120(R12), Z12, Z4
-	VPDPBUSD.BCST    1124(R12), Z12, Z5
-	VPDPBUSD.BCST    1128(R12), Z12, Z7
-	VPDPBUSD.BCST    1132(R12), Z12, Z9
-	VMOVUPS          4608(CX), Z12
-	VCVTDQ2PS        Z4, Z4
-	VPUNPCKLQDQ      Z16, Z14, Z15
-	VPUNPCKHQDQ      Z16, Z14, Z14
-	VMULPS           Z12, Z4, Z4
-	VCVTDQ2PS        Z5, Z5
-	VMULPS           Z12, Z5, Z5
-	VCVTDQ2PS        Z7, Z7
-	VMULPS           Z12, Z7, Z7
+	VMULPS           Z0, Z4, Z4
 	VCVTDQ2PS        Z9, Z9
-	VMULPS           Z12, Z9, Z9
-	VPBROADCASTD     288(R14), Z12
-	VPUNPCKLQDQ      Z29, Z23, Z16
-	VPUNPCKHQDQ      Z29, Z23, Z25
-	VPBROADCASTD     292(R14), Z21
-	VPBROADCASTD     296(R14), Z22
-	VPBROADCASTD     300(R14), Z23
-	VMOVDQU32        2304(CX), Z28
-	VPDPBUSD.BCST    1152(R12), Z28, Z12
-	VPDPBUSD.BCST    1156(R12), Z28, Z21
-	VPDPBUSD.BCST    1160(R12), Z28, Z22
-	VPDPBUSD.BCST    1164(R12), Z28, Z23
-	VPUNPCKLQDQ      Z26, Z24, Z28
-	VPUNPCKHQDQ      Z26, Z24, Z24
-	VMOVDQU32        2368(CX), Z26
-	VPDPBUSD.BCST    1184(R12), Z26, Z12
-	VPDPBUSD.BCST    1188(R12), Z26, Z21
-	VPDPBUSD.BCST    1192(R12), Z26, Z22
-	VPDPBUSD.BCST    1196(R12), Z26, Z23
-	VMOVDQU32        2432(CX), Z26
-	VPDPBUSD.BCST    1216(R12), Z26, Z12
-	VPDPBUSD.BCST    1220(R12), Z26, Z21
-	VPDPBUSD.BCST    1224(R12), Z26, Z22
-	VSHUFI32X4       $0x88, Z0, Z27, Z29
-	VSHUFI32X4       $0xdd, Z0, Z27, Z0
-	VPDPBUSD.BCST    1228(R12), Z26, Z23
-	VMOVDQU32        2496(CX), Z26
-	VPDPBUSD.BCST    1248(R12), Z26, Z12
-	VPDPBUSD.BCST    1252(R12), Z26, Z21
-	VPDPBUSD.BCST    1256(R12), Z26, Z22
-	VPDPBUSD.BCST    1260(R12), Z26, Z23
-	VMOVUPS          4672(CX), Z26
-	VCVTDQ2PS        Z12, Z12
-	VSHUFI32X4       $0x88, Z16, Z20, Z27
-	VSHUFI32X4       $0xdd, Z16, Z20, Z16
-	VFMADD231PS      Z26, Z12, Z4
-	VCVTDQ2PS        Z21, Z21
-	VFMADD231PS      Z26, Z21, Z5
-	VCVTDQ2PS        Z22, Z22
-	VFMADD231PS      Z26, Z22, Z7
-	VCVTDQ2PS        Z23, Z23
-	VFMADD231PS      Z26, Z23, Z9
-	VFMADD231PS.BCST 128(R13), Z4, Z1
-	VSHUFI32X4       $0x88, Z27, Z29, Z4
-	VMOVDQU32        (SP), Z12
-	VPSLLD           $0x04, Z12, Z20
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z20
-	VMOVDQU32        Z20, (AX)
-	PREFETCHT1       (R10)
-	VFMADD231PS.BCST 132(R13), Z5, Z17
-	VFMADD231PS.BCST 136(R13), Z7, Z18
-	VFMADD231PS.BCST 140(R13), Z9, Z19
-	VPBROADCASTD     320(R14), Z5
-	VPBROADCASTD     324(R14), Z7
-	VPBROADCASTD     328(R14), Z9
-	VPBROADCASTD     332(R14), Z20
-	VMOVDQU32        2560(CX), Z21
-	VPDPBUSD.BCST    1280(R12), Z21, Z5
-	VPSRLD           $0x04, Z4, Z4
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z12
-	VMOVDQU32        Z12, 1024(AX)
-	PREFETCHT1       64(R10)
-	VPDPBUSD.BCST    1284(R12), Z21, Z7
-	VPDPBUSD.BCST    1288(R12), Z21, Z9
-	VPDPBUSD.BCST    1292(R12), Z21, Z20
-	VMOVDQU32        2624(CX), Z4
-	VPDPBUSD.BCST    1312(R12), Z4, Z5
-	VPDPBUSD.BCST    1316(R12), Z4, Z7
-	VPDPBUSD.BCST    1320(R12), Z4, Z9
-	VPDPBUSD.BCST    1324(R12), Z4, Z20
-	VSHUFI32X4       $0x88, Z16, Z0, Z4
-	VMOVDQU32        256(SP), Z12
-	VPSLLD           $0x04, Z12, Z21
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z21
-	VMOVDQU32        Z21, 256(AX)
-	PREFETCHT1       128(R10)
-	VMOVDQU32        2688(CX), Z21
-	VPDPBUSD.BCST    1344(R12), Z21, Z5
-	VPDPBUSD.BCST    1348(R12), Z21, Z7
-	VPDPBUSD.BCST    1352(R12), Z21, Z9
-	VPDPBUSD.BCST    1356(R12), Z21, Z20
-	VMOVDQU32        2752(CX), Z21
-	VPDPBUSD.BCST    1376(R12), Z21, Z5
-	VPDPBUSD.BCST    1380(R12), Z21, Z7
-	VPSRLD           $0x04, Z4, Z4
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z12
-	VMOVDQU32        Z12, 1280(AX)
-	PREFETCHT1       192(R10)
-	VPDPBUSD.BCST    1384(R12), Z21, Z9
-	VPDPBUSD.BCST    1388(R12), Z21, Z20
-	VMOVUPS          4736(CX), Z4
-	VCVTDQ2PS        Z5, Z5
-	VMULPS           Z4, Z5, Z5
-	VCVTDQ2PS        Z7, Z7
-	VMULPS           Z4, Z7, Z7
-	VCVTDQ2PS        Z9, Z9
-	VMULPS           Z4, Z9, Z9
-	VSHUFI32X4       $0xdd, Z27, Z29, Z12
-	VMOVDQU32        1024(SP), Z21
-	VPSLLD           $0x04, Z21, Z22
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z12, Z22
-	VMOVDQU32        Z22, 512(AX)
-	PREFETCHT1       256(R10)
-	VCVTDQ2PS        Z20, Z20
-	VMULPS           Z4, Z20, Z20
-	VPBROADCASTD     352(R14), Z4
-	VPBROADCASTD     356(R14), Z22
-	VPBROADCASTD     360(R14), Z23
-	VPBROADCASTD     364(R14), Z26
-	VMOVDQU32        2816(CX), Z27
-	VPDPBUSD.BCST    1408(R12), Z27, Z4
-	VPSRLD           $0x04, Z12, Z12
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z12, Z21
-	VMOVDQU32        Z21, 1536(AX)
-	VPDPBUSD.BCST    1412(R12), Z27, Z22
-	VPDPBUSD.BCST    1416(R12), Z27, Z23
-	VPDPBUSD.BCST    1420(R12), Z27, Z26
-	VMOVDQU32        2880(CX), Z12
-	VPDPBUSD.BCST    1440(R12), Z12, Z4
-	VPDPBUSD.BCST    1444(R12), Z12, Z22
-	VPDPBUSD.BCST    1448(R12), Z12, Z23
-	VPDPBUSD.BCST    1452(R12), Z12, Z26
-	VSHUFI32X4       $0xdd, Z16, Z0, Z0
-	VMOVDQU32        1280(SP), Z12
-	VPSLLD           $0x04, Z12, Z16
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z16
-	VMOVDQU32        Z16, 768(AX)
-	PREFETCHT1       320(R10)
-	VMOVDQU32        2944(CX), Z16
-	VPDPBUSD.BCST    1472(R12), Z16, Z4
-	VPDPBUSD.BCST    1476(R12), Z16, Z22
-	VPDPBUSD.BCST    1480(R12), Z16, Z23
-	VPDPBUSD.BCST    1484(R12), Z16, Z26
-	VMOVDQU32        3008(CX), Z16
-	VPDPBUSD.BCST    1504(R12), Z16, Z4
-	VPDPBUSD.BCST    1508(R12), Z16, Z22
-	VPDPBUSD.BCST    1512(R12), Z16, Z23
-	VPSRLD           $0x04, Z0, Z0
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z12
-	VMOVDQU32        Z12, 1792(AX)
-	PREFETCHT1       384(R10)
-	VPDPBUSD.BCST    1516(R12), Z16, Z26
-	VMOVUPS          4800(CX), Z0
-	VCVTDQ2PS        Z4, Z4
-	VFMADD231PS      Z0, Z4, Z5
-	VCVTDQ2PS        Z22, Z22
-	VFMADD231PS      Z0, Z22, Z7
-	VCVTDQ2PS        Z23, Z23
-	VFMADD231PS      Z0, Z23, Z9
-	VSHUFI32X4       $0x88, Z2, Z6, Z4
-	VSHUFI32X4       $0xdd, Z2, Z6, Z2
-	VCVTDQ2PS        Z26, Z26
-	VFMADD231PS      Z0, Z26, Z20
-	VFMADD231PS.BCST 160(R13), Z5, Z1
-	VFMADD231PS.BCST 164(R13), Z7, Z17
-	VFMADD231PS.BCST 168(R13), Z9, Z18
-	VFMADD231PS.BCST 172(R13), Z20, Z19
-	VPBROADCASTD     384(R14), Z0
-	VPBROADCASTD     388(R14), Z5
-	VSHUFI32X4       $0x88, Z25, Z13, Z6
-	VSHUFI32X4       $0xdd, Z25, Z13, Z12
-	VPBROADCASTD     392(R14), Z7
-	VPBROADCASTD     396(R14), Z9
-	VMOVDQU32        3072(CX), Z13
-	VPDPBUSD.BCST    1536(R12), Z13, Z0
-	VPDPBUSD.BCST    1540(R12), Z13, Z5
-	VPDPBUSD.BCST    1544(R12), Z13, Z7
-	VPDPBUSD.BCST    1548(R12), Z13, Z9
-	VMOVDQU32        3136(CX), Z13
-	VPDPBUSD.BCST    1568(R12), Z13, Z0
-	VSHUFI32X4       $0x88, Z6, Z4, Z16
-	VMOVDQU32        64(SP), Z20
-	VPSLLD           $0x04, Z20, Z21
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z16, Z21
-	VMOVDQU32        Z21, 64(AX)
-	PREFETCHT1       448(R10)
-	VPDPBUSD.BCST    1572(R12), Z13, Z5
-	VPDPBUSD.BCST    1576(R12), Z13, Z7
-	VPDPBUSD.BCST    1580(R12), Z13, Z9
-	VMOVDQU32        3200(CX), Z13
-	VPDPBUSD.BCST    1600(R12), Z13, Z0
-	VPDPBUSD.BCST    1604(R12), Z13, Z5
-	VPDPBUSD.BCST    1608(R12), Z13, Z7
-	VPDPBUSD.BCST    1612(R12), Z13, Z9
-	VPSRLD           $0x04, Z16, Z16
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z16, Z20
-	VMOVDQU32        Z20, 1088(AX)
-	PREFETCHT1       512(R10)
-	VMOVDQU32        3264(CX), Z13
-	VPDPBUSD.BCST    1632(R12), Z13, Z0
-	VPDPBUSD.BCST    1636(R12), Z13, Z5
-	VPDPBUSD.BCST    1640(R12), Z13, Z7
-	VPDPBUSD.BCST    1644(R12), Z13, Z9
-	VMOVUPS          4864(CX), Z13
-	VCVTDQ2PS        Z0, Z0
-	VMULPS           Z13, Z0, Z0
-	VCVTDQ2PS        Z5, Z5
-	VSHUFI32X4       $0x88, Z12, Z2, Z16
-	VMOVDQU32        320(SP), Z20
-	VPSLLD           $0x04, Z20, Z21
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z16, Z21
-	VMOVDQU32        Z21, 320(AX)
-	PREFETCHT1       576(R10)
-	VMULPS           Z13, Z5, Z5
-	VCVTDQ2PS        Z7, Z7
-	VMULPS           Z13, Z7, Z7
-	VCVTDQ2PS        Z9, Z9
-	VMULPS           Z13, Z9, Z9
-	VPBROADCASTD     416(R14), Z13
-	VPBROADCASTD     420(R14), Z21
-	VPBROADCASTD     424(R14), Z22
-	VPSRLD           $0x04, Z16, Z16
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z16, Z20
-	VMOVDQU32        Z20, 1344(AX)
-	VPBROADCASTD     428(R14), Z16
-	VMOVDQU32        3328(CX), Z20
-	VPDPBUSD.BCST    1664(R12), Z20, Z13
-	VPDPBUSD.BCST    1668(R12), Z20, Z21
-	VPDPBUSD.BCST    1672(R12), Z20, Z22
-	VPDPBUSD.BCST    1676(R12), Z20, Z16
-	VMOVDQU32        3392(CX), Z20
-	VPDPBUSD.BCST    1696(R12), Z20, Z13
-	VSHUFI32X4       $0xdd, Z6, Z4, Z4
-	VMOVDQU32        1088(SP), Z6
-	VPSLLD           $0x04, Z6, Z23
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z23
-	VMOVDQU32        Z23, 576(AX)
-	PREFETCHT1       640(R10)
-	VPDPBUSD.BCST    1700(R12), Z20, Z21
-	VPDPBUSD.BCST    1704(R12), Z20, Z22
-	VPDPBUSD.BCST    1708(R12), Z20, Z16
-	VMOVDQU32        3456(CX), Z20
-	VPDPBUSD.BCST    1728(R12), Z20, Z13
-	VPDPBUSD.BCST    1732(R12), Z20, Z21
-	VPDPBUSD.BCST    1736(R12), Z20, Z22
-	VPDPBUSD.BCST    1740(R12), Z20, Z16
-	VMOVDQU32        3520(CX), Z20
-	VPSRLD           $0x04, Z4, Z4
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z6
-	VMOVDQU32        Z6, 1600(AX)
-	PREFETCHT1       704(R10)
-	VPDPBUSD.BCST    1760(R12), Z20, Z13
-	VPDPBUSD.BCST    1764(R12), Z20, Z21
-	VPDPBUSD.BCST    1768(R12), Z20, Z22
-	VPDPBUSD.BCST    1772(R12), Z20, Z16
-	VMOVUPS          4928(CX), Z4
-	VCVTDQ2PS        Z13, Z13
-	VFMADD231PS      Z4, Z13, Z0
-	VCVTDQ2PS        Z21, Z21
-	VSHUFI32X4       $0xdd, Z12, Z2, Z2
-	VMOVDQU32        1344(SP), Z6
-	VPSLLD           $0x04, Z6, Z12
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z12
-	VMOVDQU32        Z12, 832(AX)
-	PREFETCHT1       768(R10)
-	VFMADD231PS      Z4, Z21, Z5
-	VCVTDQ2PS        Z22, Z22
-	VFMADD231PS      Z4, Z22, Z7
-	VCVTDQ2PS        Z16, Z16
-	VFMADD231PS      Z4, Z16, Z9
-	VFMADD231PS.BCST 192(R13), Z0, Z1
-	VFMADD231PS.BCST 196(R13), Z5, Z17
-	VFMADD231PS.BCST 200(R13), Z7, Z18
-	VPSRLD           $0x04, Z2, Z2
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z6
-	VMOVDQU32        Z6, 1856(AX)
-	PREFETCHT1       832(R10)
-	VFMADD231PS.BCST 204(R13), Z9, Z19
-	VPBROADCASTD     448(R14), Z0
-	VPBROADCASTD     452(R14), Z2
-	VPBROADCASTD     456(R14), Z4
-	VPBROADCASTD     460(R14), Z5
-	VMOVDQU32        3584(CX), Z6
-	VPDPBUSD.BCST    1792(R12), Z6, Z0
-	VPDPBUSD.BCST    1796(R12), Z6, Z2
-	VPDPBUSD.BCST    1800(R12), Z6, Z4
-	VSHUFI32X4       $0x88, Z11, Z10, Z7
-	VSHUFI32X4       $0xdd, Z11, Z10, Z9
-	VPDPBUSD.BCST    1804(R12), Z6, Z5
-	VMOVDQU32        3648(CX), Z6
-	VPDPBUSD.BCST    1824(R12), Z6, Z0
-	VPDPBUSD.BCST    1828(R12), Z6, Z2
-	VPDPBUSD.BCST    1832(R12), Z6, Z4
-	VPDPBUSD.BCST    1836(R12), Z6, Z5
-	VMOVDQU32        3712(CX), Z6
-	VPDPBUSD.BCST    1856(R12), Z6, Z0
-	VSHUFI32X4       $0x88, Z28, Z15, Z10
-	VSHUFI32X4       $0xdd, Z28, Z15, Z11
-	VPDPBUSD.BCST    1860(R12), Z6, Z2
-	VPDPBUSD.BCST    1864(R12), Z6, Z4
-	VPDPBUSD.BCST    1868(R12), Z6, Z5
-	VMOVDQU32        3776(CX), Z6
-	VPDPBUSD.BCST    1888(R12), Z6, Z0
-	VPDPBUSD.BCST    1892(R12), Z6, Z2
-	VPDPBUSD.BCST    1896(R12), Z6, Z4
-	VPDPBUSD.BCST    1900(R12), Z6, Z5
-	VSHUFI32X4       $0x88, Z10, Z7, Z6
-	VMOVDQU32        128(SP), Z12
-	VPSLLD           $0x04, Z12, Z13
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z6, Z13
-	VMOVDQU32        Z13, 128(AX)
-	PREFETCHT1       896(R10)
-	VMOVUPS          4992(CX), Z13
-	VCVTDQ2PS        Z0, Z0
-	VMULPS           Z13, Z0, Z0
-	VCVTDQ2PS        Z2, Z2
-	VMULPS           Z13, Z2, Z2
-	VCVTDQ2PS        Z4, Z4
-	VMULPS           Z13, Z4, Z4
-	VCVTDQ2PS        Z5, Z5
-	VMULPS           Z13, Z5, Z5
-	VPSRLD           $0x04, Z6, Z6
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z6, Z12
-	VMOVDQU32        Z12, 1152(AX)
-	VPBROADCASTD     480(R14), Z6
-	VPBROADCASTD     484(R14), Z12
-	VPBROADCASTD     488(R14), Z13
-	VPBROADCASTD     492(R14), Z15
-	VMOVDQU32        3840(CX), Z16
-	VPDPBUSD.BCST    1920(R12), Z16, Z6
-	VPDPBUSD.BCST    1924(R12), Z16, Z12
-	VPDPBUSD.BCST    1928(R12), Z16, Z13
-	VSHUFI32X4       $0x88, Z11, Z9, Z20
-	VMOVDQU32        384(SP), Z21
-	VPSLLD           $0x04, Z21, Z22
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z20, Z22
-	VMOVDQU32        Z22, 384(AX)
-	PREFETCHT1       960(R10)
-	VPDPBUSD.BCST    1932(R12), Z16, Z15
-	VMOVDQU32        3904(CX), Z16
-	VPDPBUSD.BCST    1952(R12), Z16, Z6
-	VPDPBUSD.BCST    1956(R12), Z16, Z12
-	VPDPBUSD.BCST    1960(R12), Z16, Z13
-	VPDPBUSD.BCST    1964(R12), Z16, Z15
-	VMOVDQU32        3968(CX), Z16
-	VPDPBUSD.BCST    1984(R12), Z16, Z6
-	VPSRLD           $0x04, Z20, Z20
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z20, Z21
-	VMOVDQU32        Z21, 1408(AX)
-	PREFETCHT1       1024(R10)
-	VPDPBUSD.BCST    1988(R12), Z16, Z12
-	VPDPBUSD.BCST    1992(R12), Z16, Z13
-	VPDPBUSD.BCST    1996(R12), Z16, Z15
-	VMOVDQU32        4032(CX), Z16
-	VPDPBUSD.BCST    2016(R12), Z16, Z6
-	VPDPBUSD.BCST    2020(R12), Z16, Z12
-	VPDPBUSD.BCST    2024(R12), Z16, Z13
-	VPDPBUSD.BCST    2028(R12), Z16, Z15
-	VMOVUPS          5056(CX), Z16
-	VSHUFI32X4       $0xdd, Z10, Z7, Z7
-	VMOVDQU32        1152(SP), Z10
-	VPSLLD           $0x04, Z10, Z20
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z7, Z20
-	VMOVDQU32        Z20, 640(AX)
-	PREFETCHT1       1088(R10)
-	VCVTDQ2PS        Z6, Z6
-	VFMADD231PS      Z16, Z6, Z0
-	VCVTDQ2PS        Z12, Z12
-	VFMADD231PS      Z16, Z12, Z2
-	VCVTDQ2PS        Z13, Z13
-	VFMADD231PS      Z16, Z13, Z4
-	VCVTDQ2PS        Z15, Z15
-	VFMADD231PS      Z16, Z15, Z5
-	VPSRLD           $0x04, Z7, Z7
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z7, Z10
-	VMOVDQU32        Z10, 1664(AX)
-	PREFETCHT1       1152(R10)
-	VFMADD231PS.BCST 224(R13), Z0, Z1
-	VFMADD231PS.BCST 228(R13), Z2, Z17
-	VFMADD231PS.BCST 232(R13), Z4, Z18
-	VFMADD231PS.BCST 236(R13), Z5, Z19
-	VMOVUPS          Z1, (R11)
-	VMOVUPS          Z17, 64(R11)
-	VMOVUPS          Z18, 128(R11)
-	VMOVUPS          Z19, 192(R11)
-	VSHUFI32X4       $0xdd, Z11, Z9, Z0
-	VMOVDQU32        1408(SP), Z1
-	VPSLLD           $0x04, Z1, Z2
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z2
-	VMOVDQU32        Z2, 896(AX)
-	PREFETCHT1       1216(R10)
-	VMOVUPS          256(R11), Z2
-	VMOVUPS          320(R11), Z4
-	VMOVUPS          384(R11), Z5
-	VMOVUPS          448(R11), Z6
-	VPBROADCASTD     16(R14), Z7
-	VPBROADCASTD     20(R14), Z9
-	VPBROADCASTD     24(R14), Z10
-	VPBROADCASTD     28(R14), Z11
-	VMOVDQU32        (CX), Z12
-	VPSRLD           $0x04, Z0, Z0
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z1
-	VMOVDQU32        Z1, 1920(AX)
-	VPDPBUSD.BCST    16(R12), Z12, Z7
-	VPDPBUSD.BCST    20(R12), Z12, Z9
-	VPDPBUSD.BCST    24(R12), Z12, Z10
-	VPDPBUSD.BCST    28(R12), Z12, Z11
-	VMOVDQU32        64(CX), Z0
-	VPDPBUSD.BCST    48(R12), Z0, Z7
-	VPDPBUSD.BCST    52(R12), Z0, Z9
-	VPDPBUSD.BCST    56(R12), Z0, Z10
-	VSHUFI32X4       $0x88, Z8, Z3, Z1
-	VSHUFI32X4       $0xdd, Z8, Z3, Z3
-	VPDPBUSD.BCST    60(R12), Z0, Z11
-	VMOVDQU32        128(CX), Z0
-	VPDPBUSD.BCST    80(R12), Z0, Z7
-	VPDPBUSD.BCST    84(R12), Z0, Z9
-	VPDPBUSD.BCST    88(R12), Z0, Z10
-	VPDPBUSD.BCST    92(R12), Z0, Z11
-	VMOVDQU32        192(CX), Z0
-	VPDPBUSD.BCST    112(R12), Z0, Z7
-	VPDPBUSD.BCST    116(R12), Z0, Z9
-	VSHUFI32X4       $0x88, Z24, Z14, Z8
-	VSHUFI32X4       $0xdd, Z24, Z14, Z12
-	VPDPBUSD.BCST    120(R12), Z0, Z10
-	VPDPBUSD.BCST    124(R12), Z0, Z11
-	VMOVUPS          4096(CX), Z0
-	VCVTDQ2PS        Z7, Z7
-	VMULPS           Z0, Z7, Z7
-	VCVTDQ2PS        Z9, Z9
+	VPUNPCKLDQ       Z16, Z15, Z5
+	VPUNPCKHDQ       Z16, Z15, Z15
 	VMULPS           Z0, Z9, Z9
 	VCVTDQ2PS        Z10, Z10
-	VSHUFI32X4       $0x88, Z8, Z1, Z13
-	VMOVDQU32        192(SP), Z14
-	VPSLLD           $0x04, Z14, Z15
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z13, Z15
-	VMOVDQU32        Z15, 192(AX)
-	PREFETCHT1       1280(R10)
 	VMULPS           Z0, Z10, Z10
+	VMOVUPS          4288(BX), Z0
 	VCVTDQ2PS        Z11, Z11
-	VMULPS           Z0, Z11, Z11
-	VPBROADCASTD     48(R14), Z0
-	VPBROADCASTD     52(R14), Z15
-	VPBROADCASTD     56(R14), Z16
-	VPBROADCASTD     60(R14), Z17
-	VMOVDQU32        256(CX), Z18
-	VPSRLD           $0x04, Z13, Z13
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z13, Z14
-	VMOVDQU32        Z14, 1216(AX)
-	PREFETCHT1       1344(R10)
-	VPDPBUSD.BCST    144(R12), Z18, Z0
-	VPDPBUSD.BCST    148(R12), Z18, Z15
-	VPDPBUSD.BCST    152(R12), Z18, Z16
-	VPDPBUSD.BCST    156(R12), Z18, Z17
-	VMOVDQU32        320(CX), Z13
-	VPDPBUSD.BCST    176(R12), Z13, Z0
-	VPDPBUSD.BCST    180(R12), Z13, Z15
-	VPDPBUSD.BCST    184(R12), Z13, Z16
-	VPDPBUSD.BCST    188(R12), Z13, Z17
-	VSHUFI32X4       $0x88, Z12, Z3, Z13
-	VMOVDQU32        448(SP), Z14
-	VPSLLD           $0x04, Z14, Z18
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z13, Z18
-	VMOVDQU32        Z18, 448(AX)
-	PREFETCHT1       1408(R10)
-	VMOVDQU32        384(CX), Z18
-	VPDPBUSD.BCST    208(R12), Z18, Z0
-	VPDPBUSD.BCST    212(R12), Z18, Z15
-	VPDPBUSD.BCST    216(R12), Z18, Z16
-	VPDPBUSD.BCST    220(R12), Z18, Z17
-	VMOVDQU32        448(CX), Z18
-	VPDPBUSD.BCST    240(R12), Z18, Z0
-	VPDPBUSD.BCST    244(R12), Z18, Z15
-	VPSRLD           $0x04, Z13, Z13
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z13, Z14
-	VMOVDQU32        Z14, 1472(AX)
-	PREFETCHT1       1472(R10)
-	VPDPBUSD.BCST    248(R12), Z18, Z16
-	VPDPBUSD.BCST    252(R12), Z18, Z17
-	VMOVUPS          4160(CX), Z13
-	VCVTDQ2PS        Z0, Z0
-	VFMADD231PS      Z13, Z0, Z7
-	VCVTDQ2PS        Z15, Z15
-	VFMADD231PS      Z13, Z15, Z9
-	VCVTDQ2PS        Z16, Z16
-	VSHUFI32X4       $0xdd, Z8, Z1, Z0
-	VMOVDQU32        1216(SP), Z1
-	VPSLLD           $0x04, Z1, Z8
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z8
-	VMOVDQU32        Z8, 704(AX)
-	PREFETCHT1       1536(R10)
-	VFMADD231PS      Z13, Z16, Z10
-	VCVTDQ2PS        Z17, Z17
-	VFMADD231PS      Z13, Z17, Z11
-	VFMADD231PS.BCST 16(R13), Z7, Z2
-	VFMADD231PS.BCST 20(R13), Z9, Z4
-	VFMADD231PS.BCST 24(R13), Z10, Z5
-	VFMADD231PS.BCST 28(R13), Z11, Z6
-	VPBROADCASTD     80(R14), Z7
-	VPBROADCASTD     84(R14), Z8
-	VPSRLD           $0x04, Z0, Z0
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z1
-	VMOVDQU32        Z1, 1728(AX)
-	VPBROADCASTD     88(R14), Z0
-	VPBROADCASTD     92(R14), Z1
-	VMOVDQU32        512(CX), Z9
-	VPDPBUSD.BCST    272(R12), Z9, Z7
-	VPDPBUSD.BCST    276(R12), Z9, Z8
-	VPDPBUSD.BCST    280(R12), Z9, Z0
-	VPDPBUSD.BCST    284(R12), Z9, Z1
-	VMOVDQU32        576(CX), Z9
-	VSHUFI32X4       $0xdd, Z12, Z3, Z3
-	VMOVDQU32        1472(SP), Z10
-	VPSLLD           $0x04, Z10, Z11
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z3, Z11
-	VMOVDQU32        Z11, 960(AX)
-	PREFETCHT1       1600(R10)
-	VPDPBUSD.BCST    304(R12), Z9, Z7
-	VPDPBUSD.BCST    308(R12), Z9, Z8
-	VPDPBUSD.BCST    312(R12), Z9, Z0
-	VPDPBUSD.BCST    316(R12), Z9, Z1
-	VMOVDQU32        640(CX), Z9
-	VPDPBUSD.BCST    336(R12), Z9, Z7
-	VPDPBUSD.BCST    340(R12), Z9, Z8
-	VPDPBUSD.BCST    344(R12), Z9, Z0
-	VPSRLD           $0x04, Z3, Z3
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z3, Z10
-	VMOVDQU32        Z10, 1984(AX)
-	PREFETCHT1       1664(R10)
-	VPDPBUSD.BCST    348(R12), Z9, Z1
-	VMOVDQU32        704(CX), Z3
-	VPDPBUSD.BCST    368(R12), Z3, Z7
-	VPDPBUSD.BCST    372(R12), Z3, Z8
-	VPDPBUSD.BCST    376(R12), Z3, Z0
-	VPDPBUSD.BCST    380(R12), Z3, Z1
-	VMOVUPS          4224(CX), Z3
-	VCVTDQ2PS        Z7, Z7
-	VMULPS           Z3, Z7, Z7
-	VMOVDQU32        64(DX), Z9
-	VMOVDQU32        64(DX)(BX*1), Z10
-	VMOVDQU32        64(DX)(BX*2), Z11
-	VMOVDQU32        64(DX)(SI*1), Z12
-	VMOVDQU32        64(DI), Z13
-	VMOVDQU32        64(DI)(BX*1), Z14
-	VMOVDQU32        64(DI)(BX*2), Z15
-	VMOVDQU32        64(DI)(SI*1), Z16
-	VMOVDQU32        64(R8), Z17
-	VMOVDQU32        64(R8)(BX*1), Z18
-	VMOVDQU32        64(R8)(BX*2), Z19
-	VMOVDQU32        64(R8)(SI*1), Z20
-	VMOVDQU32        64(R9), Z21
-	VMOVDQU32        64(R9)(BX*1), Z22
-	VMOVDQU32        64(R9)(BX*2), Z23
-	VMOVDQU32        64(R9)(SI*1), Z24
-	VPUNPCKLDQ       Z10, Z9, Z25
-	VPUNPCKHDQ       Z10, Z9, Z9
-	VCVTDQ2PS        Z8, Z8
-	VMULPS           Z3, Z8, Z8
-	VCVTDQ2PS        Z0, Z0
-	VMULPS           Z3, Z0, Z0
-	VCVTDQ2PS        Z1, Z1
-	VMULPS           Z3, Z1, Z1
-	VPBROADCASTD     112(R14), Z3
-	VPBROADCASTD     116(R14), Z10
-	VPUNPCKLDQ       Z12, Z11, Z26
-	VPUNPCKHDQ       Z12, Z11, Z27
-	VPBROADCASTD     120(R14), Z11
-	VPBROADCASTD     124(R14), Z12
-	VMOVDQU32        768(CX), Z28
-	VPDPBUSD.BCST    400(R12), Z28, Z3
-	VPDPBUSD.BCST    404(R12), Z28, Z10
-	VPDPBUSD.BCST    408(R12), Z28, Z11
-	VPDPBUSD.BCST    412(R12), Z28, Z12
-	VMOVDQU32        832(CX), Z28
-	VPUNPCKLDQ       Z14, Z13, Z29
-	VPUNPCKHDQ       Z14, Z13, Z13
-	VPDPBUSD.BCST    432(R12), Z28, Z3
-	VPDPBUSD.BCST    436(R12), Z28, Z10
-	VPDPBUSD.BCST    440(R12), Z28, Z11
-	VPDPBUSD.BCST    444(R12), Z28, Z12
-	VMOVDQU32        896(CX), Z14
-	VPDPBUSD.BCST    464(R12), Z14, Z3
-	VPDPBUSD.BCST    468(R12), Z14, Z10
-	VPDPBUSD.BCST    472(R12), Z14, Z11
-	VPDPBUSD.BCST    476(R12), Z14, Z12
-	VPUNPCKLDQ       Z16, Z15, Z14
-	VPUNPCKHDQ       Z16, Z15, Z15
-	VMOVDQU32        960(CX), Z16
-	VPDPBUSD.BCST    496(R12), Z16, Z3
-	VPDPBUSD.BCST    500(R12), Z16, Z10
-	VPDPBUSD.BCST    504(R12), Z16, Z11
-	VPDPBUSD.BCST    508(R12), Z16, Z12
-	VMOVUPS          4288(CX), Z16
-	VCVTDQ2PS        Z3, Z3
-	VFMADD231PS      Z16, Z3, Z7
-	VPUNPCKLDQ       Z18, Z17, Z3
-	VPUNPCKHDQ       Z18, Z17, Z17
-	VCVTDQ2PS        Z10, Z10
-	VFMADD231PS      Z16, Z10, Z8
-	VCVTDQ2PS        Z11, Z11
-	VFMADD231PS      Z16, Z11, Z0
+	VFMADD231PS      Z0, Z11, Z2
 	VCVTDQ2PS        Z12, Z12
-	VFMADD231PS      Z16, Z12, Z1
-	VFMADD231PS.BCST 48(R13), Z7, Z2
-	VFMADD231PS.BCST 52(R13), Z8, Z4
-	VPUNPCKLDQ       Z20, Z19, Z7
-	VPUNPCKHDQ       Z20, Z19, Z8
-	VFMADD231PS.BCST 56(R13), Z0, Z5
-	VFMADD231PS.BCST 60(R13), Z1, Z6
-	VPBROADCASTD     144(R14), Z0
-	VPBROADCASTD     148(R14), Z1
-	VPBROADCASTD     152(R14), Z10
-	VPBROADCASTD     156(R14), Z11
-	VMOVDQU32        1024(CX), Z12
-	VPDPBUSD.BCST    528(R12), Z12, Z0
-	VPDPBUSD.BCST    532(R12), Z12, Z1
-	VPUNPCKLDQ       Z22, Z21, Z16
-	VPUNPCKHDQ       Z22, Z21, Z18
-	VPDPBUSD.BCST    536(R12), Z12, Z10
-	VPDPBUSD.BCST    540(R12), Z12, Z11
-	VMOVDQU32        1088(CX), Z12
-	VPDPBUSD.BCST    560(R12), Z12, Z0
-	VPDPBUSD.BCST    564(R12), Z12, Z1
-	VPDPBUSD.BCST    568(R12), Z12, Z10
-	VPDPBUSD.BCST    572(R12), Z12, Z11
-	VMOVDQU32        1152(CX), Z12
-	VPUNPCKLDQ       Z24, Z23, Z19
-	VPUNPCKHDQ       Z24, Z23, Z20
-	VPDPBUSD.BCST    592(R12), Z12, Z0
-	VPDPBUSD.BCST    596(R12), Z12, Z1
-	VPDPBUSD.BCST    600(R12), Z12, Z10
-	VPDPBUSD.BCST    604(R12), Z12, Z11
-	VMOVDQU32        1216(CX), Z12
-	VPDPBUSD.BCST    624(R12), Z12, Z0
-	VPDPBUSD.BCST    628(R12), Z12, Z1
-	VPDPBUSD.BCST    632(R12), Z12, Z10
-	VPDPBUSD.BCST    636(R12), Z12, Z11
-	VPUNPCKLQDQ      Z26, Z25, Z12
-	VPUNPCKHQDQ      Z26, Z25, Z21
-	VMOVUPS          4352(CX), Z22
-	VCVTDQ2PS        Z0, Z0
-	VMULPS           Z22, Z0, Z0
-	VCVTDQ2PS        Z1, Z1
-	VMULPS           Z22, Z1, Z1
+	VPUNPCKLDQ       Z18, Z17, Z11
+	VPUNPCKHDQ       Z18, Z17, Z16
+	VFMADD231PS      Z0, Z12, Z4
+	VCVTDQ2PS        Z13, Z13
+	VFMADD231PS      Z0, Z13, Z9
+	VCVTDQ2PS        Z14, Z14
+	VFMADD231PS      Z0, Z14, Z10
+	VFMADD231PS.BCST 32(R14), Z2, Z3
+	VFMADD231PS.BCST 36(R14), Z4, Z6
+	VPUNPCKLDQ       Z20, Z19, Z0
+	VPUNPCKHDQ       Z20, Z19, Z2
+	VFMADD231PS.BCST 40(R14), Z9, Z7
+	VFMADD231PS.BCST 44(R14), Z10, Z8
+	VPBROADCASTD     128(R15), Z4
+	VPBROADCASTD     132(R15), Z9
+	VPBROADCASTD     136(R15), Z10
+	VPBROADCASTD     140(R15), Z12
+	VPBROADCASTD     160(R15), Z13
+	VPBROADCASTD     164(R15), Z14
+	VPUNPCKLDQ       Z22, Z21, Z17
+	VPUNPCKHDQ       Z22, Z21, Z20
+	VPBROADCASTD     168(R15), Z18
+	VPBROADCASTD     172(R15), Z19
+	VMOVDQU32        1024(BX), Z21
+	VPDPBUSD.BCST    512(R13), Z21, Z4
+	VPDPBUSD.BCST    516(R13), Z21, Z9
+	VPDPBUSD.BCST    520(R13), Z21, Z10
+	VPDPBUSD.BCST    524(R13), Z21, Z12
+	VPUNPCKLDQ       Z24, Z23, Z21
+	VPUNPCKHDQ       Z24, Z23, Z22
+	VMOVDQU32        1280(BX), Z23
+	VPDPBUSD.BCST    640(R13), Z23, Z13
+	VPDPBUSD.BCST    644(R13), Z23, Z14
+	VPDPBUSD.BCST    648(R13), Z23, Z18
+	VPDPBUSD.BCST    652(R13), Z23, Z19
+	VMOVDQU32        1088(BX), Z23
+	VPDPBUSD.BCST    544(R13), Z23, Z4
+	VPDPBUSD.BCST    548(R13), Z23, Z9
+	VPUNPCKLDQ       Z26, Z25, Z24
+	VPUNPCKHDQ       Z26, Z25, Z25
+	VPDPBUSD.BCST    552(R13), Z23, Z10
+	VPDPBUSD.BCST    556(R13), Z23, Z12
+	VMOVDQU32        1344(BX), Z23
+	VPDPBUSD.BCST    672(R13), Z23, Z13
+	VPDPBUSD.BCST    676(R13), Z23, Z14
+	VPDPBUSD.BCST    680(R13), Z23, Z18
+	VPDPBUSD.BCST    684(R13), Z23, Z19
+	VPUNPCKLDQ       Z28, Z27, Z23
+	VPUNPCKHDQ       Z28, Z27, Z26
+	VMOVDQU32        1152(BX), Z27
+	VPDPBUSD.BCST    576(R13), Z27, Z4
+	VPDPBUSD.BCST    580(R13), Z27, Z9
+	VPDPBUSD.BCST    584(R13), Z27, Z10
+	VPDPBUSD.BCST    588(R13), Z27, Z12
+	VMOVDQU32        1408(BX), Z27
+	VPDPBUSD.BCST    704(R13), Z27, Z13
+	VPDPBUSD.BCST    708(R13), Z27, Z14
+	VPUNPCKLQDQ      Z5, Z29, Z28
+	VPUNPCKHQDQ      Z5, Z29, Z5
+	VPDPBUSD.BCST    712(R13), Z27, Z18
+	VPDPBUSD.BCST    716(R13), Z27, Z19
+	VMOVDQU32        1216(BX), Z27
+	VPDPBUSD.BCST    608(R13), Z27, Z4
+	VPDPBUSD.BCST    612(R13), Z27, Z9
+	VPDPBUSD.BCST    616(R13), Z27, Z10
+	VPDPBUSD.BCST    620(R13), Z27, Z12
+	VPUNPCKLQDQ      Z15, Z1, Z27
+	VPUNPCKHQDQ      Z15, Z1, Z1
+	VMOVDQU32        1472(BX), Z15
+	VPDPBUSD.BCST    736(R13), Z15, Z13
+	VPDPBUSD.BCST    740(R13), Z15, Z14
+	VPDPBUSD.BCST    744(R13), Z15, Z18
+	VPDPBUSD.BCST    748(R13), Z15, Z19
+	VMOVUPS          4352(BX), Z15
+	VCVTDQ2PS        Z4, Z4
+	VMULPS           Z15, Z4, Z4
+	VPUNPCKLQDQ      Z0, Z11, Z29
+	VPUNPCKHQDQ      Z0, Z11, Z0
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           Z15, Z9, Z9
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           Z15, Z10, Z10
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           Z15, Z12, Z12
+	VMOVUPS          4416(BX), Z11
+	VPUNPCKLQDQ      Z2, Z16, Z15
+	VPUNPCKHQDQ      Z2, Z16, Z2
+	VCVTDQ2PS        Z13, Z13
+	VFMADD231PS      Z11, Z13, Z4
+	VCVTDQ2PS        Z14, Z14
+	VFMADD231PS      Z11, Z14, Z9
+	VCVTDQ2PS        Z18, Z18
+	VFMADD231PS      Z11, Z18, Z10
+	VCVTDQ2PS        Z19, Z19
+	VFMADD231PS      Z11, Z19, Z12
+	VPUNPCKLQDQ      Z21, Z17, Z11
+	VPUNPCKHQDQ      Z21, Z17, Z13
+	VFMADD231PS.BCST 64(R14), Z4, Z3
+	VFMADD231PS.BCST 68(R14), Z9, Z6
+	VFMADD231PS.BCST 72(R14), Z10, Z7
+	VFMADD231PS.BCST 76(R14), Z12, Z8
+	VPBROADCASTD     192(R15), Z4
+	VPBROADCASTD     196(R15), Z9
+	VPBROADCASTD     200(R15), Z10
+	VPUNPCKLQDQ      Z22, Z20, Z12
+	VPUNPCKHQDQ      Z22, Z20, Z16
+	VPBROADCASTD     204(R15), Z14
+	VPBROADCASTD     224(R15), Z17
+	VPBROADCASTD     228(R15), Z18
+	VPBROADCASTD     232(R15), Z19
+	VPBROADCASTD     236(R15), Z20
+	VMOVDQU32        1536(BX), Z21
+	VPDPBUSD.BCST    768(R13), Z21, Z4
+	VPDPBUSD.BCST    772(R13), Z21, Z9
+	VPUNPCKLQDQ      Z23, Z24, Z22
+	VPUNPCKHQDQ      Z23, Z24, Z23
+	VPDPBUSD.BCST    776(R13), Z21, Z10
+	VPDPBUSD.BCST    780(R13), Z21, Z14
+	VMOVDQU32        1792(BX), Z21
+	VPDPBUSD.BCST    896(R13), Z21, Z17
+	VPDPBUSD.BCST    900(R13), Z21, Z18
+	VPDPBUSD.BCST    904(R13), Z21, Z19
+	VPDPBUSD.BCST    908(R13), Z21, Z20
+	VPUNPCKLQDQ      Z26, Z25, Z21
+	VPUNPCKHQDQ      Z26, Z25, Z24
+	VMOVDQU32        1600(BX), Z25
+	VPDPBUSD.BCST    800(R13), Z25, Z4
+	VPDPBUSD.BCST    804(R13), Z25, Z9
+	VPDPBUSD.BCST    808(R13), Z25, Z10
+	VPDPBUSD.BCST    812(R13), Z25, Z14
+	VMOVDQU32        1856(BX), Z25
+	VPDPBUSD.BCST    928(R13), Z25, Z17
+	VPDPBUSD.BCST    932(R13), Z25, Z18
+	VSHUFI32X4       $0x88, Z29, Z28, Z26
+	VSHUFI32X4       $0xdd, Z29, Z28, Z28
+	VPDPBUSD.BCST    936(R13), Z25, Z19
+	VPDPBUSD.BCST    940(R13), Z25, Z20
+	VMOVDQU32        1664(BX), Z25
+	VPDPBUSD.BCST    832(R13), Z25, Z4
+	VPDPBUSD.BCST    836(R13), Z25, Z9
+	VPDPBUSD.BCST    840(R13), Z25, Z10
+	VPDPBUSD.BCST    844(R13), Z25, Z14
+	VSHUFI32X4       $0x88, Z22, Z11, Z25
+	VSHUFI32X4       $0xdd, Z22, Z11, Z11
+	VMOVDQU32        1920(BX), Z22
+	VPDPBUSD.BCST    960(R13), Z22, Z17
+	VPDPBUSD.BCST    964(R13), Z22, Z18
+	VPDPBUSD.BCST    968(R13), Z22, Z19
+	VPDPBUSD.BCST    972(R13), Z22, Z20
+	VMOVDQU32        1728(BX), Z22
+	VPDPBUSD.BCST    864(R13), Z22, Z4
+	VPDPBUSD.BCST    868(R13), Z22, Z9
+	VSHUFI32X4       $0x88, Z25, Z26, Z29
+	VPANDD.BCST      dword33333333<>+0(SB), Z29, Z30
+	VMOVDQU32        Z30, (SP)
+	VPSRLD           $0x02, Z29, Z29
+	VPANDD.BCST      dword33333333<>+0(SB), Z29, Z29
+	VMOVDQU32        Z29, 1024(SP)
+	VSHUFI32X4       $0x88, Z11, Z28, Z29
+	VPANDD.BCST      dword33333333<>+0(SB), Z29, Z30
+	VMOVDQU32        Z30, 256(SP)
+	VPSRLD           $0x02, Z29, Z29
+	VPANDD.BCST      dword33333333<>+0(SB), Z29, Z29
+	VMOVDQU32        Z29, 1280(SP)
+	VSHUFI32X4       $0xdd, Z25, Z26, Z25
+	VPANDD.BCST      dword33333333<>+0(SB), Z25, Z26
+	VMOVDQU32        Z26, 512(SP)
+	VPSRLD           $0x02, Z25, Z25
+	VPANDD.BCST      dword33333333<>+0(SB), Z25, Z25
+	VMOVDQU32        Z25, 1536(SP)
+	VSHUFI32X4       $0xdd, Z11, Z28, Z11
+	VPANDD.BCST      dword33333333<>+0(SB), Z11, Z25
+	VMOVDQU32        Z25, 768(SP)
+	VPSRLD           $0x02, Z11, Z11
+	VPANDD.BCST      dword33333333<>+0(SB), Z11, Z11
+	VMOVDQU32        Z11, 1792(SP)
+	VSHUFI32X4       $0x88, Z0, Z5, Z11
+	VSHUFI32X4       $0xdd, Z0, Z5, Z0
+	VPDPBUSD.BCST    872(R13), Z22, Z10
+	VPDPBUSD.BCST    876(R13), Z22, Z14
+	VMOVDQU32        1984(BX), Z5
+	VPDPBUSD.BCST    992(R13), Z5, Z17
+	VPDPBUSD.BCST    996(R13), Z5, Z18
+	VPDPBUSD.BCST    1000(R13), Z5, Z19
+	VPDPBUSD.BCST    1004(R13), Z5, Z20
+	VSHUFI32X4       $0x88, Z23, Z13, Z5
+	VSHUFI32X4       $0xdd, Z23, Z13, Z13
+	VMOVUPS          4480(BX), Z22
+	VCVTDQ2PS        Z4, Z4
+	VMULPS           Z22, Z4, Z4
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           Z22, Z9, Z9
 	VCVTDQ2PS        Z10, Z10
 	VMULPS           Z22, Z10, Z10
+	VCVTDQ2PS        Z14, Z14
+	VSHUFI32X4       $0x88, Z5, Z11, Z23
+	VPANDD.BCST      dword33333333<>+0(SB), Z23, Z25
+	VMOVDQU32        Z25, 64(SP)
+	VPSRLD           $0x02, Z23, Z23
+	VPANDD.BCST      dword33333333<>+0(SB), Z23, Z23
+	VMOVDQU32        Z23, 1088(SP)
+	VSHUFI32X4       $0x88, Z13, Z0, Z23
+	VPANDD.BCST      dword33333333<>+0(SB), Z23, Z25
+	VMOVDQU32        Z25, 320(SP)
+	VPSRLD           $0x02, Z23, Z23
+	VPANDD.BCST      dword33333333<>+0(SB), Z23, Z23
+	VMOVDQU32        Z23, 1344(SP)
+	VSHUFI32X4       $0xdd, Z5, Z11, Z5
+	VPANDD.BCST      dword33333333<>+0(SB), Z5, Z11
+	VMOVDQU32        Z11, 576(SP)
+	VPSRLD           $0x02, Z5, Z5
+	VPANDD.BCST      dword33333333<>+0(SB), Z5, Z5
+	VMOVDQU32        Z5, 1600(SP)
+	VSHUFI32X4       $0xdd, Z13, Z0, Z0
+	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z5
+	VMOVDQU32        Z5, 832(SP)
+	VPSRLD           $0x02, Z0, Z0
+	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z0
+	VMOVDQU32        Z0, 1856(SP)
+	VSHUFI32X4       $0x88, Z15, Z27, Z0
+	VSHUFI32X4       $0xdd, Z15, Z27, Z5
+	VMULPS           Z22, Z14, Z14
+	VMOVUPS          4544(BX), Z11
+	VCVTDQ2PS        Z17, Z17
+	VFMADD231PS      Z11, Z17, Z4
+	VCVTDQ2PS        Z18, Z18
+	VFMADD231PS      Z11, Z18, Z9
+	VCVTDQ2PS        Z19, Z19
+	VSHUFI32X4       $0x88, Z21, Z12, Z13
+	VSHUFI32X4       $0xdd, Z21, Z12, Z12
+	VFMADD231PS      Z11, Z19, Z10
+	VCVTDQ2PS        Z20, Z20
+	VFMADD231PS      Z11, Z20, Z14
+	VFMADD231PS.BCST 96(R14), Z4, Z3
+	VFMADD231PS.BCST 100(R14), Z9, Z6
+	VFMADD231PS.BCST 104(R14), Z10, Z7
+	VFMADD231PS.BCST 108(R14), Z14, Z8
+	VSHUFI32X4       $0x88, Z13, Z0, Z4
+	VPANDD.BCST      dword33333333<>+0(SB), Z4, Z9
+	VMOVDQU32        Z9, 128(SP)
+	VPSRLD           $0x02, Z4, Z4
+	VPANDD.BCST      dword33333333<>+0(SB), Z4, Z4
+	VMOVDQU32        Z4, 1152(SP)
+	VSHUFI32X4       $0x88, Z12, Z5, Z4
+	VPANDD.BCST      dword33333333<>+0(SB), Z4, Z9
+	VMOVDQU32        Z9, 384(SP)
+	VPSRLD           $0x02, Z4, Z4
+	VPANDD.BCST      dword33333333<>+0(SB), Z4, Z4
+	VMOVDQU32        Z4, 1408(SP)
+	VSHUFI32X4       $0xdd, Z13, Z0, Z0
+	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z4
+	VMOVDQU32        Z4, 640(SP)
+	VPSRLD           $0x02, Z0, Z0
+	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z0
+	VMOVDQU32        Z0, 1664(SP)
+	VSHUFI32X4       $0xdd, Z12, Z5, Z0
+	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z4
+	VMOVDQU32        Z4, 896(SP)
+	VPSRLD           $0x02, Z0, Z0
+	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z0
+	VMOVDQU32        Z0, 1920(SP)
+	VSHUFI32X4       $0x88, Z2, Z1, Z0
+	VSHUFI32X4       $0xdd, Z2, Z1, Z1
+	VPBROADCASTD     256(R15), Z2
+	VPBROADCASTD     260(R15), Z4
+	VPBROADCASTD     264(R15), Z5
+	VPBROADCASTD     268(R15), Z9
+	VPBROADCASTD     288(R15), Z10
+	VPBROADCASTD     292(R15), Z11
+	VPBROADCASTD     296(R15), Z12
+	VPBROADCASTD     300(R15), Z13
+	VSHUFI32X4       $0x88, Z24, Z16, Z14
+	VSHUFI32X4       $0xdd, Z24, Z16, Z15
+	VMOVDQU32        2048(BX), Z16
+	VPDPBUSD.BCST    1024(R13), Z16, Z2
+	VPDPBUSD.BCST    1028(R13), Z16, Z4
+	VPDPBUSD.BCST    1032(R13), Z16, Z5
+	VPDPBUSD.BCST    1036(R13), Z16, Z9
+	VMOVDQU32        2304(BX), Z16
+	VPDPBUSD.BCST    1152(R13), Z16, Z10
+	VSHUFI32X4       $0x88, Z14, Z0, Z17
+	VPANDD.BCST      dword33333333<>+0(SB), Z17, Z18
+	VMOVDQU32        Z18, 192(SP)
+	VPSRLD           $0x02, Z17, Z17
+	VPANDD.BCST      dword33333333<>+0(SB), Z17, Z17
+	VMOVDQU32        Z17, 1216(SP)
+	VSHUFI32X4       $0x88, Z15, Z1, Z17
+	VPANDD.BCST      dword33333333<>+0(SB), Z17, Z18
+	VMOVDQU32        Z18, 448(SP)
+	VPSRLD           $0x02, Z17, Z17
+	VPANDD.BCST      dword33333333<>+0(SB), Z17, Z17
+	VMOVDQU32        Z17, 1472(SP)
+	VSHUFI32X4       $0xdd, Z14, Z0, Z0
+	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z14
+	VMOVDQU32        Z14, 704(SP)
+	VPSRLD           $0x02, Z0, Z0
+	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z0
+	VMOVDQU32        Z0, 1728(SP)
+	VSHUFI32X4       $0xdd, Z15, Z1, Z0
+	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z1
+	VMOVDQU32        Z1, 960(SP)
+	VPSRLD           $0x02, Z0, Z0
+	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z0
+	VMOVDQU32        Z0, 1984(SP)
+	VMOVDQU32        (SI), Z0
+	VMOVDQU32        (SI)(DI*1), Z1
+	VMOVDQU32        (SI)(DI*2), Z14
+	VMOVDQU32        (SI)(R8*1), Z15
+	VMOVDQU32        (R9), Z17
+	VMOVDQU32        (R9)(DI*1), Z18
+	VMOVDQU32        (R9)(DI*2), Z19
+	VMOVDQU32        (R9)(R8*1), Z20
+	VMOVDQU32        (R10), Z21
+	VMOVDQU32        (R10)(DI*1), Z22
+	VMOVDQU32        (R10)(DI*2), Z23
+	VMOVDQU32        (R10)(R8*1), Z24
+	VMOVDQU32        (R11), Z25
+	VMOVDQU32        (R11)(DI*1), Z26
+	VMOVDQU32        (R11)(DI*2), Z27
+	VMOVDQU32        (R11)(R8*1), Z28
+	VPUNPCKLDQ       Z1, Z0, Z29
+	VPUNPCKHDQ       Z1, Z0, Z0
+	VPDPBUSD.BCST    1156(R13), Z16, Z11
+	VPDPBUSD.BCST    1160(R13), Z16, Z12
+	VPDPBUSD.BCST    1164(R13), Z16, Z13
+	VMOVDQU32        2112(BX), Z1
+	VPDPBUSD.BCST    1056(R13), Z1, Z2
+	VPDPBUSD.BCST    1060(R13), Z1, Z4
+	VPDPBUSD.BCST    1064(R13), Z1, Z5
+	VPDPBUSD.BCST    1068(R13), Z1, Z9
+	VPUNPCKLDQ       Z15, Z14, Z1
+	VPUNPCKHDQ       Z15, Z14, Z14
+	VMOVDQU32        2368(BX), Z15
+	VPDPBUSD.BCST    1184(R13), Z15, Z10
+	VPDPBUSD.BCST    1188(R13), Z15, Z11
+	VPDPBUSD.BCST    1192(R13), Z15, Z12
+	VPDPBUSD.BCST    1196(R13), Z15, Z13
+	VMOVDQU32        2176(BX), Z15
+	VPDPBUSD.BCST    1088(R13), Z15, Z2
+	VPUNPCKLDQ       Z18, Z17, Z16
+	VPUNPCKHDQ       Z18, Z17, Z17
+	VPDPBUSD.BCST    1092(R13), Z15, Z4
+	VPDPBUSD.BCST    1096(R13), Z15, Z5
+	VPDPBUSD.BCST    1100(R13), Z15, Z9
+	VMOVDQU32        2432(BX), Z15
+	VPDPBUSD.BCST    1216(R13), Z15, Z10
+	VPDPBUSD.BCST    1220(R13), Z15, Z11
+	VPDPBUSD.BCST    1224(R13), Z15, Z12
+	VPDPBUSD.BCST    1228(R13), Z15, Z13
+	VPUNPCKLDQ       Z20, Z19, Z15
+	VPUNPCKHDQ       Z20, Z19, Z18
+	VMOVDQU32        2240(BX), Z19
+	VPDPBUSD.BCST    1120(R13), Z19, Z2
+	VPDPBUSD.BCST    1124(R13), Z19, Z4
+	VPDPBUSD.BCST    1128(R13), Z19, Z5
+	VPDPBUSD.BCST    1132(R13), Z19, Z9
+	VMOVDQU32        2496(BX), Z19
+	VPDPBUSD.BCST    1248(R13), Z19, Z10
+	VPUNPCKLDQ       Z22, Z21, Z20
+	VPUNPCKHDQ       Z22, Z21, Z21
+	VPDPBUSD.BCST    1252(R13), Z19, Z11
+	VPDPBUSD.BCST    1256(R13), Z19, Z12
+	VPDPBUSD.BCST    1260(R13), Z19, Z13
+	VMOVUPS          4608(BX), Z19
+	VCVTDQ2PS        Z2, Z2
+	VMULPS           Z19, Z2, Z2
+	VCVTDQ2PS        Z4, Z4
+	VMULPS           Z19, Z4, Z4
+	VPUNPCKLDQ       Z24, Z23, Z22
+	VPUNPCKHDQ       Z24, Z23, Z23
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           Z19, Z5, Z5
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           Z19, Z9, Z9
+	VMOVUPS          4672(BX), Z19
+	VCVTDQ2PS        Z10, Z10
+	VFMADD231PS      Z19, Z10, Z2
+	VPUNPCKLDQ       Z26, Z25, Z10
+	VPUNPCKHDQ       Z26, Z25, Z24
 	VCVTDQ2PS        Z11, Z11
-	VPUNPCKLQDQ      Z27, Z9, Z23
-	VPUNPCKHQDQ      Z27, Z9, Z9
+	VFMADD231PS      Z19, Z11, Z4
+	VCVTDQ2PS        Z12, Z12
+	VFMADD231PS      Z19, Z12, Z5
+	VCVTDQ2PS        Z13, Z13
+	VFMADD231PS      Z19, Z13, Z9
+	VFMADD231PS.BCST 128(R14), Z2, Z3
+	VFMADD231PS.BCST 132(R14), Z4, Z6
+	VPUNPCKLDQ       Z28, Z27, Z2
+	VPUNPCKHDQ       Z28, Z27, Z4
+	VFMADD231PS.BCST 136(R14), Z5, Z7
+	VFMADD231PS.BCST 140(R14), Z9, Z8
+	VPBROADCASTD     320(R15), Z5
+	VPBROADCASTD     324(R15), Z9
+	VPBROADCASTD     328(R15), Z11
+	VPBROADCASTD     332(R15), Z12
+	VPBROADCASTD     352(R15), Z13
+	VPUNPCKLQDQ      Z1, Z29, Z19
+	VPUNPCKHQDQ      Z1, Z29, Z27
+	VPBROADCASTD     356(R15), Z1
+	VPBROADCASTD     360(R15), Z25
+	VPBROADCASTD     364(R15), Z26
+	VMOVDQU32        2560(BX), Z28
+	VPDPBUSD.BCST    1280(R13), Z28, Z5
+	VPDPBUSD.BCST    1284(R13), Z28, Z9
+	VPDPBUSD.BCST    1288(R13), Z28, Z11
+	VPDPBUSD.BCST    1292(R13), Z28, Z12
+	VPUNPCKLQDQ      Z14, Z0, Z28
+	VPUNPCKHQDQ      Z14, Z0, Z0
+	VMOVDQU32        2816(BX), Z14
+	VPDPBUSD.BCST    1408(R13), Z14, Z13
+	VPDPBUSD.BCST    1412(R13), Z14, Z1
+	VPDPBUSD.BCST    1416(R13), Z14, Z25
+	VPDPBUSD.BCST    1420(R13), Z14, Z26
+	VMOVDQU32        2624(BX), Z14
+	VPDPBUSD.BCST    1312(R13), Z14, Z5
+	VPUNPCKLQDQ      Z15, Z16, Z29
+	VPUNPCKHQDQ      Z15, Z16, Z15
+	VPDPBUSD.BCST    1316(R13), Z14, Z9
+	VPDPBUSD.BCST    1320(R13), Z14, Z11
+	VPDPBUSD.BCST    1324(R13), Z14, Z12
+	VMOVDQU32        2880(BX), Z14
+	VPDPBUSD.BCST    1440(R13), Z14, Z13
+	VPDPBUSD.BCST    1444(R13), Z14, Z1
+	VPDPBUSD.BCST    1448(R13), Z14, Z25
+	VPDPBUSD.BCST    1452(R13), Z14, Z26
+	VPUNPCKLQDQ      Z18, Z17, Z14
+	VPUNPCKHQDQ      Z18, Z17, Z16
+	VMOVDQU32        2688(BX), Z17
+	VPDPBUSD.BCST    1344(R13), Z17, Z5
+	VPDPBUSD.BCST    1348(R13), Z17, Z9
+	VPDPBUSD.BCST    1352(R13), Z17, Z11
+	VPDPBUSD.BCST    1356(R13), Z17, Z12
+	VMOVDQU32        2944(BX), Z17
+	VPDPBUSD.BCST    1472(R13), Z17, Z13
+	VPUNPCKLQDQ      Z22, Z20, Z18
+	VPUNPCKHQDQ      Z22, Z20, Z20
+	VPDPBUSD.BCST    1476(R13), Z17, Z1
+	VPDPBUSD.BCST    1480(R13), Z17, Z25
+	VPDPBUSD.BCST    1484(R13), Z17, Z26
+	VMOVDQU32        2752(BX), Z17
+	VPDPBUSD.BCST    1376(R13), Z17, Z5
+	VPDPBUSD.BCST    1380(R13), Z17, Z9
+	VPDPBUSD.BCST    1384(R13), Z17, Z11
+	VPDPBUSD.BCST    1388(R13), Z17, Z12
+	VPUNPCKLQDQ      Z23, Z21, Z17
+	VPUNPCKHQDQ      Z23, Z21, Z21
+	VMOVDQU32        3008(BX), Z22
+	VPDPBUSD.BCST    1504(R13), Z22, Z13
+	VPDPBUSD.BCST    1508(R13), Z22, Z1
+	VPDPBUSD.BCST    1512(R13), Z22, Z25
+	VPDPBUSD.BCST    1516(R13), Z22, Z26
+	VMOVUPS          4736(BX), Z22
+	VCVTDQ2PS        Z5, Z5
+	VPUNPCKLQDQ      Z2, Z10, Z23
+	VPUNPCKHQDQ      Z2, Z10, Z2
+	VMULPS           Z22, Z5, Z5
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           Z22, Z9, Z9
+	VCVTDQ2PS        Z11, Z11
 	VMULPS           Z22, Z11, Z11
-	VPBROADCASTD     176(R14), Z22
-	VPBROADCASTD     180(R14), Z24
-	VPBROADCASTD     184(R14), Z25
-	VPBROADCASTD     188(R14), Z26
-	VMOVDQU32        1280(CX), Z27
-	VPDPBUSD.BCST    656(R12), Z27, Z22
-	VPDPBUSD.BCST    660(R12), Z27, Z24
-	VPUNPCKLQDQ      Z14, Z29, Z28
-	VPUNPCKHQDQ      Z14, Z29, Z14
-	VPDPBUSD.BCST    664(R12), Z27, Z25
-	VPDPBUSD.BCST    668(R12), Z27, Z26
-	VMOVDQU32        1344(CX), Z27
-	VPDPBUSD.BCST    688(R12), Z27, Z22
-	VPDPBUSD.BCST    692(R12), Z27, Z24
-	VPDPBUSD.BCST    696(R12), Z27, Z25
-	VPDPBUSD.BCST    700(R12), Z27, Z26
-	VMOVDQU32        1408(CX), Z27
-	VPDPBUSD.BCST    720(R12), Z27, Z22
-	VPUNPCKLQDQ      Z15, Z13, Z29
-	VPUNPCKHQDQ      Z15, Z13, Z13
-	VPDPBUSD.BCST    724(R12), Z27, Z24
-	VPDPBUSD.BCST    728(R12), Z27, Z25
-	VPDPBUSD.BCST    732(R12), Z27, Z26
-	VMOVDQU32        1472(CX), Z15
-	VPDPBUSD.BCST    752(R12), Z15, Z22
-	VPDPBUSD.BCST    756(R12), Z15, Z24
-	VPDPBUSD.BCST    760(R12), Z15, Z25
-	VPDPBUSD.BCST    764(R12), Z15, Z26
-	VPUNPCKLQDQ      Z7, Z3, Z15
-	VPUNPCKHQDQ      Z7, Z3, Z3
-	VMOVUPS          4416(CX), Z7
-	VCVTDQ2PS        Z22, Z22
-	VFMADD231PS      Z7, Z22, Z0
-	VCVTDQ2PS        Z24, Z24
-	VFMADD231PS      Z7, Z24, Z1
-	VCVTDQ2PS        Z25, Z25
-	VFMADD231PS      Z7, Z25, Z10
-	VCVTDQ2PS        Z26, Z26
-	VPUNPCKLQDQ      Z8, Z17, Z22
-	VPUNPCKHQDQ      Z8, Z17, Z8
-	VFMADD231PS      Z7, Z26, Z11
-	VFMADD231PS.BCST 80(R13), Z0, Z2
-	VFMADD231PS.BCST 84(R13), Z1, Z4
-	VFMADD231PS.BCST 88(R13), Z10, Z5
-	VFMADD231PS.BCST 92(R13), Z11, Z6
-	VPBROADCASTD     208(R14), Z0
-	VPBROADCASTD     212(R14), Z1
-	VPBROADCASTD     216(R14), Z7
-	VPBROADCASTD     220(R14), Z10
-	VPUNPCKLQDQ      Z19, Z16, Z11
-	VPUNPCKHQDQ      Z19, Z16, Z16
-	VMOVDQU32        1536(CX), Z17
-	VPDPBUSD.BCST    784(R12), Z17, Z0
-	VPDPBUSD.BCST    788(R12), Z17, Z1
-	VPDPBUSD.BCST    792(R12), Z17, Z7
-	VPDPBUSD.BCST    796(R12), Z17, Z10
-	VMOVDQU32        1600(CX), Z17
-	VPDPBUSD.BCST    816(R12), Z17, Z0
-	VPDPBUSD.BCST    820(R12), Z17, Z1
-	VPUNPCKLQDQ      Z20, Z18, Z19
-	VPUNPCKHQDQ      Z20, Z18, Z18
-	VPDPBUSD.BCST    824(R12), Z17, Z7
-	VPDPBUSD.BCST    828(R12), Z17, Z10
-	VMOVDQU32        1664(CX), Z17
-	VPDPBUSD.BCST    848(R12), Z17, Z0
-	VPDPBUSD.BCST    852(R12), Z17, Z1
-	VPDPBUSD.BCST    856(R12), Z17, Z7
-	VPDPBUSD.BCST    860(R12), Z17, Z10
-	VMOVDQU32        1728(CX), Z17
-	VSHUFI32X4       $0x88, Z28, Z12, Z20
-	VSHUFI32X4       $0xdd, Z28, Z12, Z12
-	VPDPBUSD.BCST    880(R12), Z17, Z0
-	VPDPBUSD.BCST    884(R12), Z17, Z1
-	VPDPBUSD.BCST    888(R12), Z17, Z7
-	VPDPBUSD.BCST    892(R12), Z17, Z10
-	VMOVUPS          4480(CX), Z17
-	VCVTDQ2PS        Z0, Z0
-	VMULPS           Z17, Z0, Z0
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           Z22, Z12, Z12
+	VMOVUPS          4800(BX), Z10
+	VPUNPCKLQDQ      Z4, Z24, Z22
+	VPUNPCKHQDQ      Z4, Z24, Z4
+	VCVTDQ2PS        Z13, Z13
+	VFMADD231PS      Z10, Z13, Z5
 	VCVTDQ2PS        Z1, Z1
-	VMULPS           Z17, Z1, Z1
-	VSHUFI32X4       $0x88, Z11, Z15, Z24
-	VSHUFI32X4       $0xdd, Z11, Z15, Z11
-	VCVTDQ2PS        Z7, Z7
-	VMULPS           Z17, Z7, Z7
-	VCVTDQ2PS        Z10, Z10
-	VMULPS           Z17, Z10, Z10
-	VPBROADCASTD     240(R14), Z15
-	VPBROADCASTD     244(R14), Z17
-	VPBROADCASTD     248(R14), Z25
-	VPBROADCASTD     252(R14), Z26
-	VSHUFI32X4       $0x88, Z24, Z20, Z27
-	VMOVDQU32        512(SP), Z28
-	VPSLLD           $0x04, Z28, Z30
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z27, Z30
-	VMOVDQU32        Z30, 2048(AX)
-	PREFETCHT1       1728(R10)
-	VMOVDQU32        1792(CX), Z30
-	VPDPBUSD.BCST    912(R12), Z30, Z15
-	VPDPBUSD.BCST    916(R12), Z30, Z17
-	VPDPBUSD.BCST    920(R12), Z30, Z25
-	VPDPBUSD.BCST    924(R12), Z30, Z26
-	VMOVDQU32        1856(CX), Z30
-	VPDPBUSD.BCST    944(R12), Z30, Z15
-	VPDPBUSD.BCST    948(R12), Z30, Z17
-	VPSRLD           $0x04, Z27, Z27
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z27, Z28
-	VMOVDQU32        Z28, 3072(AX)
-	PREFETCHT1       1792(R10)
-	VPDPBUSD.BCST    952(R12), Z30, Z25
-	VPDPBUSD.BCST    956(R12), Z30, Z26
-	VMOVDQU32        1920(CX), Z27
-	VPDPBUSD.BCST    976(R12), Z27, Z15
-	VPDPBUSD.BCST    980(R12), Z27, Z17
-	VPDPBUSD.BCST    984(R12), Z27, Z25
-	VPDPBUSD.BCST    988(R12), Z27, Z26
-	VMOVDQU32        1984(CX), Z27
-	VPDPBUSD.BCST    1008(R12), Z27, Z15
-	VSHUFI32X4       $0x88, Z11, Z12, Z28
-	VMOVDQU32        768(SP), Z30
-	VPSLLD           $0x04, Z30, Z31
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z28, Z31
-	VMOVDQU32        Z31, 2304(AX)
-	VPDPBUSD.BCST    1012(R12), Z27, Z17
-	VPDPBUSD.BCST    1016(R12), Z27, Z25
-	VPDPBUSD.BCST    1020(R12), Z27, Z26
-	VMOVUPS          4544(CX), Z27
-	VCVTDQ2PS        Z15, Z15
-	VFMADD231PS      Z27, Z15, Z0
-	VCVTDQ2PS        Z17, Z17
-	VFMADD231PS      Z27, Z17, Z1
-	VPSRLD           $0x04, Z28, Z28
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z28, Z30
-	VMOVDQU32        Z30, 3328(AX)
-	PREFETCHT1       1856(R10)
+	VFMADD231PS      Z10, Z1, Z9
 	VCVTDQ2PS        Z25, Z25
-	VFMADD231PS      Z27, Z25, Z7
+	VFMADD231PS      Z10, Z25, Z11
 	VCVTDQ2PS        Z26, Z26
-	VFMADD231PS      Z27, Z26, Z10
-	VFMADD231PS.BCST 112(R13), Z0, Z2
-	VFMADD231PS.BCST 116(R13), Z1, Z4
-	VFMADD231PS.BCST 120(R13), Z7, Z5
-	VFMADD231PS.BCST 124(R13), Z10, Z6
-	VSHUFI32X4       $0xdd, Z24, Z20, Z0
-	VMOVDQU32        1536(SP), Z1
-	VPSLLD           $0x04, Z1, Z7
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z7
-	VMOVDQU32        Z7, 2560(AX)
-	PREFETCHT1       1920(R10)
-	VPBROADCASTD     272(R14), Z7
-	VPBROADCASTD     276(R14), Z10
-	VPBROADCASTD     280(R14), Z15
-	VPBROADCASTD     284(R14), Z17
-	VMOVDQU32        2048(CX), Z20
-	VPDPBUSD.BCST    1040(R12), Z20, Z7
-	VPDPBUSD.BCST    1044(R12), Z20, Z10
-	VPDPBUSD.BCST    1048(R12), Z20, Z15
-	VPDPBUSD.BCST    1052(R12), Z20, Z17
-	VPSRLD           $0x04, Z0, Z0
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z1
-	VMOVDQU32        Z1, 3584(AX)
-	PREFETCHT1       1984(R10)
-	VMOVDQU32        2112(CX), Z0
-	VPDPBUSD.BCST    1072(R12), Z0, Z7
-	VPDPBUSD.BCST    1076(R12), Z0, Z10
-	VPDPBUSD.BCST    1080(R12), Z0, Z15
-	VPDPBUSD.BCST    1084(R12), Z0, Z17
-	VMOVDQU32        2176(CX), Z0
-	VPDPBUSD.BCST    1104(R12), Z0, Z7
-	VPDPBUSD.BCST    1108(R12), Z0, Z10
-	VSHUFI32X4       $0xdd, Z11, Z12, Z1
-	VMOVDQU32        1792(SP), Z11
-	VPSLLD           $0x04, Z11, Z12
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z12
-	VMOVDQU32        Z12, 2816(AX)
-	PREFETCHT1       2048(R10)
-	VPDPBUSD.BCST    1112(R12), Z0, Z15
-	VPDPBUSD.BCST    1116(R12), Z0, Z17
-	VMOVDQU32        2240(CX), Z0
-	VPDPBUSD.BCST    1136(R12), Z0, Z7
-	VPDPBUSD.BCST    1140(R12), Z0, Z10
-	VPDPBUSD.BCST    1144(R12), Z0, Z15
-	VPDPBUSD.BCST    1148(R12), Z0, Z17
-	VMOVUPS          4608(CX), Z0
-	VCVTDQ2PS        Z7, Z7
+	VSHUFI32X4       $0x88, Z29, Z19, Z1
+	VSHUFI32X4       $0xdd, Z29, Z19, Z13
+	VFMADD231PS      Z10, Z26, Z12
+	VFMADD231PS.BCST 160(R14), Z5, Z3
+	VFMADD231PS.BCST 164(R14), Z9, Z6
+	VFMADD231PS.BCST 168(R14), Z11, Z7
+	VFMADD231PS.BCST 172(R14), Z12, Z8
+	VPBROADCASTD     384(R15), Z5
+	VPBROADCASTD     388(R15), Z9
+	VSHUFI32X4       $0x88, Z23, Z18, Z10
+	VSHUFI32X4       $0xdd, Z23, Z18, Z18
+	VPBROADCASTD     392(R15), Z11
+	VPBROADCASTD     396(R15), Z12
+	VPBROADCASTD     416(R15), Z19
+	VPBROADCASTD     420(R15), Z23
+	VPBROADCASTD     424(R15), Z24
+	VPBROADCASTD     428(R15), Z25
+	VMOVDQU32        3072(BX), Z26
+	VPDPBUSD.BCST    1536(R13), Z26, Z5
+	VSHUFI32X4       $0x88, Z10, Z1, Z29
+	VMOVDQU32        (SP), Z30
+	VPSLLD           $0x04, Z30, Z31
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z29, Z31
+	VMOVDQU32        Z31, (DX)
+	PREFETCHT1       (AX)
+	PREFETCHT0       (CX)
+	VPDPBUSD.BCST    1540(R13), Z26, Z9
+	VPDPBUSD.BCST    1544(R13), Z26, Z11
+	VPDPBUSD.BCST    1548(R13), Z26, Z12
+	VMOVDQU32        3328(BX), Z26
+	VPDPBUSD.BCST    1664(R13), Z26, Z19
+	VPDPBUSD.BCST    1668(R13), Z26, Z23
+	VPDPBUSD.BCST    1672(R13), Z26, Z24
+	VPSRLD           $0x04, Z29, Z29
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z29, Z30
+	VMOVDQU32        Z30, 1024(DX)
+	PREFETCHT1       64(AX)
+	PREFETCHT0       64(CX)
+	VPDPBUSD.BCST    1676(R13), Z26, Z25
+	VMOVDQU32        3136(BX), Z26
+	VPDPBUSD.BCST    1568(R13), Z26, Z5
+	VPDPBUSD.BCST    1572(R13), Z26, Z9
+	VPDPBUSD.BCST    1576(R13), Z26, Z11
+	VPDPBUSD.BCST    1580(R13), Z26, Z12
+	VMOVDQU32        3392(BX), Z26
+	VPDPBUSD.BCST    1696(R13), Z26, Z19
+	VSHUFI32X4       $0x88, Z18, Z13, Z29
+	VMOVDQU32        256(SP), Z30
+	VPSLLD           $0x04, Z30, Z31
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z29, Z31
+	VMOVDQU32        Z31, 256(DX)
+	PREFETCHT1       128(AX)
+	PREFETCHT0       128(CX)
+	VPDPBUSD.BCST    1700(R13), Z26, Z23
+	VPDPBUSD.BCST    1704(R13), Z26, Z24
+	VPDPBUSD.BCST    1708(R13), Z26, Z25
+	VMOVDQU32        3200(BX), Z26
+	VPDPBUSD.BCST    1600(R13), Z26, Z5
+	VPDPBUSD.BCST    1604(R13), Z26, Z9
+	VPDPBUSD.BCST    1608(R13), Z26, Z11
+	VPSRLD           $0x04, Z29, Z29
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z29, Z30
+	VMOVDQU32        Z30, 1280(DX)
+	PREFETCHT1       192(AX)
+	PREFETCHT0       192(CX)
+	VPDPBUSD.BCST    1612(R13), Z26, Z12
+	VMOVDQU32        3456(BX), Z26
+	VPDPBUSD.BCST    1728(R13), Z26, Z19
+	VPDPBUSD.BCST    1732(R13), Z26, Z23
+	VPDPBUSD.BCST    1736(R13), Z26, Z24
+	VPDPBUSD.BCST    1740(R13), Z26, Z25
+	VMOVDQU32        3264(BX), Z26
+	VPDPBUSD.BCST    1632(R13), Z26, Z5
+	VSHUFI32X4       $0xdd, Z10, Z1, Z1
+	VMOVDQU32        1024(SP), Z10
+	VPSLLD           $0x04, Z10, Z29
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z29
+	VMOVDQU32        Z29, 512(DX)
+	PREFETCHT1       256(AX)
+	PREFETCHT0       256(CX)
+	VPDPBUSD.BCST    1636(R13), Z26, Z9
+	VPDPBUSD.BCST    1640(R13), Z26, Z11
+	VPDPBUSD.BCST    1644(R13), Z26, Z12
+	VMOVDQU32        3520(BX), Z26
+	VPDPBUSD.BCST    1760(R13), Z26, Z19
+	VPDPBUSD.BCST    1764(R13), Z26, Z23
+	VPDPBUSD.BCST    1768(R13), Z26, Z24
 	VPSRLD           $0x04, Z1, Z1
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z11
-	VMOVDQU32        Z11, 3840(AX)
-	PREFETCHT1       2112(R10)
-	VMULPS           Z0, Z7, Z7
-	VCVTDQ2PS        Z10, Z10
-	VMULPS           Z0, Z10, Z10
-	VCVTDQ2PS        Z15, Z15
-	VMULPS           Z0, Z15, Z15
-	VCVTDQ2PS        Z17, Z17
-	VMULPS           Z0, Z17, Z17
-	VPBROADCASTD     304(R14), Z0
-	VSHUFI32X4       $0x88, Z14, Z21, Z1
-	VSHUFI32X4       $0xdd, Z14, Z21, Z20
-	VPBROADCASTD     308(R14), Z11
-	VPBROADCASTD     312(R14), Z12
-	VPBROADCASTD     316(R14), Z14
-	VMOVDQU32        2304(CX), Z21
-	VPDPBUSD.BCST    1168(R12), Z21, Z0
-	VPDPBUSD.BCST    1172(R12), Z21, Z11
-	VPDPBUSD.BCST    1176(R12), Z21, Z12
-	VPDPBUSD.BCST    1180(R12), Z21, Z14
-	VSHUFI32X4       $0x88, Z16, Z3, Z21
-	VSHUFI32X4       $0xdd, Z16, Z3, Z3
-	VMOVDQU32        2368(CX), Z16
-	VPDPBUSD.BCST    1200(R12), Z16, Z0
-	VPDPBUSD.BCST    1204(R12), Z16, Z11
-	VPDPBUSD.BCST    1208(R12), Z16, Z12
-	VPDPBUSD.BCST    1212(R12), Z16, Z14
-	VMOVDQU32        2432(CX), Z16
-	VPDPBUSD.BCST    1232(R12), Z16, Z0
-	VPDPBUSD.BCST    1236(R12), Z16, Z11
-	VPDPBUSD.BCST    1240(R12), Z16, Z12
-	VSHUFI32X4       $0x88, Z21, Z1, Z24
-	VMOVDQU32        576(SP), Z25
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z10
+	VMOVDQU32        Z10, 1536(DX)
+	VPDPBUSD.BCST    1772(R13), Z26, Z25
+	VMOVUPS          4864(BX), Z1
+	VCVTDQ2PS        Z5, Z5
+	VMULPS           Z1, Z5, Z5
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           Z1, Z9, Z9
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           Z1, Z11, Z11
+	VSHUFI32X4       $0xdd, Z18, Z13, Z10
+	VMOVDQU32        1280(SP), Z13
+	VPSLLD           $0x04, Z13, Z18
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z18
+	VMOVDQU32        Z18, 768(DX)
+	PREFETCHT1       320(AX)
+	PREFETCHT0       320(CX)
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           Z1, Z12, Z12
+	VMOVUPS          4928(BX), Z1
+	VCVTDQ2PS        Z19, Z19
+	VFMADD231PS      Z1, Z19, Z5
+	VCVTDQ2PS        Z23, Z23
+	VFMADD231PS      Z1, Z23, Z9
+	VPSRLD           $0x04, Z10, Z10
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z13
+	VMOVDQU32        Z13, 1792(DX)
+	PREFETCHT1       384(AX)
+	PREFETCHT0       384(CX)
+	VCVTDQ2PS        Z24, Z24
+	VFMADD231PS      Z1, Z24, Z11
+	VCVTDQ2PS        Z25, Z25
+	VFMADD231PS      Z1, Z25, Z12
+	VFMADD231PS.BCST 192(R14), Z5, Z3
+	VFMADD231PS.BCST 196(R14), Z9, Z6
+	VFMADD231PS.BCST 200(R14), Z11, Z7
+	VFMADD231PS.BCST 204(R14), Z12, Z8
+	VSHUFI32X4       $0x88, Z15, Z27, Z1
+	VSHUFI32X4       $0xdd, Z15, Z27, Z5
+	VPBROADCASTD     448(R15), Z9
+	VPBROADCASTD     452(R15), Z10
+	VPBROADCASTD     456(R15), Z11
+	VPBROADCASTD     460(R15), Z12
+	VPBROADCASTD     480(R15), Z13
+	VPBROADCASTD     484(R15), Z15
+	VPBROADCASTD     488(R15), Z18
+	VSHUFI32X4       $0x88, Z2, Z20, Z19
+	VSHUFI32X4       $0xdd, Z2, Z20, Z20
+	VPBROADCASTD     492(R15), Z2
+	VMOVDQU32        3584(BX), Z23
+	VPDPBUSD.BCST    1792(R13), Z23, Z9
+	VPDPBUSD.BCST    1796(R13), Z23, Z10
+	VPDPBUSD.BCST    1800(R13), Z23, Z11
+	VPDPBUSD.BCST    1804(R13), Z23, Z12
+	VMOVDQU32        3840(BX), Z23
+	VPDPBUSD.BCST    1920(R13), Z23, Z13
+	VSHUFI32X4       $0x88, Z19, Z1, Z24
+	VMOVDQU32        64(SP), Z25
 	VPSLLD           $0x04, Z25, Z26
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z24, Z26
-	VMOVDQU32        Z26, 2112(AX)
-	VPDPBUSD.BCST    1244(R12), Z16, Z14
-	VMOVDQU32        2496(CX), Z16
-	VPDPBUSD.BCST    1264(R12), Z16, Z0
-	VPDPBUSD.BCST    1268(R12), Z16, Z11
-	VPDPBUSD.BCST    1272(R12), Z16, Z12
-	VPDPBUSD.BCST    1276(R12), Z16, Z14
-	VMOVUPS          4672(CX), Z16
-	VCVTDQ2PS        Z0, Z0
+	VMOVDQU32        Z26, 64(DX)
+	PREFETCHT1       448(AX)
+	PREFETCHT0       448(CX)
+	VPDPBUSD.BCST    1924(R13), Z23, Z15
+	VPDPBUSD.BCST    1928(R13), Z23, Z18
+	VPDPBUSD.BCST    1932(R13), Z23, Z2
+	VMOVDQU32        3648(BX), Z23
+	VPDPBUSD.BCST    1824(R13), Z23, Z9
+	VPDPBUSD.BCST    1828(R13), Z23, Z10
+	VPDPBUSD.BCST    1832(R13), Z23, Z11
 	VPSRLD           $0x04, Z24, Z24
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z24, Z25
-	VMOVDQU32        Z25, 3136(AX)
-	PREFETCHT1       2176(R10)
-	VFMADD231PS      Z16, Z0, Z7
+	VMOVDQU32        Z25, 1088(DX)
+	PREFETCHT1       512(AX)
+	PREFETCHT0       512(CX)
+	VPDPBUSD.BCST    1836(R13), Z23, Z12
+	VMOVDQU32        3904(BX), Z23
+	VPDPBUSD.BCST    1952(R13), Z23, Z13
+	VPDPBUSD.BCST    1956(R13), Z23, Z15
+	VPDPBUSD.BCST    1960(R13), Z23, Z18
+	VPDPBUSD.BCST    1964(R13), Z23, Z2
+	VMOVDQU32        3712(BX), Z23
+	VPDPBUSD.BCST    1856(R13), Z23, Z9
+	VSHUFI32X4       $0x88, Z20, Z5, Z24
+	VMOVDQU32        320(SP), Z25
+	VPSLLD           $0x04, Z25, Z26
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z24, Z26
+	VMOVDQU32        Z26, 320(DX)
+	PREFETCHT1       576(AX)
+	PREFETCHT0       576(CX)
+	VPDPBUSD.BCST    1860(R13), Z23, Z10
+	VPDPBUSD.BCST    1864(R13), Z23, Z11
+	VPDPBUSD.BCST    1868(R13), Z23, Z12
+	VMOVDQU32        3968(BX), Z23
+	VPDPBUSD.BCST    1984(R13), Z23, Z13
+	VPDPBUSD.BCST    1988(R13), Z23, Z15
+	VPDPBUSD.BCST    1992(R13), Z23, Z18
+	VPSRLD           $0x04, Z24, Z24
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z24, Z25
+	VMOVDQU32        Z25, 1344(DX)
+	VPDPBUSD.BCST    1996(R13), Z23, Z2
+	VMOVDQU32        3776(BX), Z23
+	VPDPBUSD.BCST    1888(R13), Z23, Z9
+	VPDPBUSD.BCST    1892(R13), Z23, Z10
+	VPDPBUSD.BCST    1896(R13), Z23, Z11
+	VPDPBUSD.BCST    1900(R13), Z23, Z12
+	VMOVDQU32        4032(BX), Z23
+	VPDPBUSD.BCST    2016(R13), Z23, Z13
+	VSHUFI32X4       $0xdd, Z19, Z1, Z1
+	VMOVDQU32        1088(SP), Z19
+	VPSLLD           $0x04, Z19, Z24
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z24
+	VMOVDQU32        Z24, 576(DX)
+	PREFETCHT1       640(AX)
+	PREFETCHT0       640(CX)
+	VPDPBUSD.BCST    2020(R13), Z23, Z15
+	VPDPBUSD.BCST    2024(R13), Z23, Z18
+	VPDPBUSD.BCST    2028(R13), Z23, Z2
+	VMOVUPS          4992(BX), Z23
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           Z23, Z9, Z9
+	VCVTDQ2PS        Z10, Z10
+	VPSRLD           $0x04, Z1, Z1
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z19
+	VMOVDQU32        Z19, 1600(DX)
+	PREFETCHT1       704(AX)
+	PREFETCHT0       704(CX)
+	VMULPS           Z23, Z10, Z10
 	VCVTDQ2PS        Z11, Z11
-	VFMADD231PS      Z16, Z11, Z10
+	VMULPS           Z23, Z11, Z11
 	VCVTDQ2PS        Z12, Z12
-	VFMADD231PS      Z16, Z12, Z15
+	VMULPS           Z23, Z12, Z12
+	VMOVUPS          5056(BX), Z1
+	VCVTDQ2PS        Z13, Z13
+	VFMADD231PS      Z1, Z13, Z9
+	VSHUFI32X4       $0xdd, Z20, Z5, Z5
+	VMOVDQU32        1344(SP), Z13
+	VPSLLD           $0x04, Z13, Z19
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z5, Z19
+	VMOVDQU32        Z19, 832(DX)
+	PREFETCHT1       768(AX)
+	PREFETCHT0       768(CX)
+	VCVTDQ2PS        Z15, Z15
+	VFMADD231PS      Z1, Z15, Z10
+	VCVTDQ2PS        Z18, Z18
+	VFMADD231PS      Z1, Z18, Z11
+	VCVTDQ2PS        Z2, Z2
+	VFMADD231PS      Z1, Z2, Z12
+	VFMADD231PS.BCST 224(R14), Z9, Z3
+	VPSRLD           $0x04, Z5, Z5
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z5, Z13
+	VMOVDQU32        Z13, 1856(DX)
+	PREFETCHT1       832(AX)
+	PREFETCHT0       832(CX)
+	VFMADD231PS.BCST 228(R14), Z10, Z6
+	VFMADD231PS.BCST 232(R14), Z11, Z7
+	VFMADD231PS.BCST 236(R14), Z12, Z8
+	VMOVUPS          Z3, (R12)
+	VMOVUPS          Z6, 64(R12)
+	VMOVUPS          Z7, 128(R12)
+	VMOVUPS          Z8, 192(R12)
+	VSHUFI32X4       $0x88, Z14, Z28, Z1
+	VSHUFI32X4       $0xdd, Z14, Z28, Z2
+	VMOVUPS          256(R12), Z3
+	VMOVUPS          320(R12), Z5
+	VMOVUPS          384(R12), Z6
+	VMOVUPS          448(R12), Z7
+	VPBROADCASTD     16(R15), Z8
+	VPBROADCASTD     20(R15), Z9
+	VPBROADCASTD     24(R15), Z10
+	VPBROADCASTD     28(R15), Z11
+	VSHUFI32X4       $0x88, Z22, Z17, Z12
+	VSHUFI32X4       $0xdd, Z22, Z17, Z13
+	VPBROADCASTD     48(R15), Z14
+	VPBROADCASTD     52(R15), Z15
+	VPBROADCASTD     56(R15), Z17
+	VPBROADCASTD     60(R15), Z18
+	VMOVDQU32        (BX), Z19
+	VPDPBUSD.BCST    16(R13), Z19, Z8
+	VPDPBUSD.BCST    20(R13), Z19, Z9
+	VSHUFI32X4       $0x88, Z12, Z1, Z20
+	VMOVDQU32        128(SP), Z22
+	VPSLLD           $0x04, Z22, Z23
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z20, Z23
+	VMOVDQU32        Z23, 128(DX)
+	PREFETCHT1       896(AX)
+	PREFETCHT0       896(CX)
+	VPDPBUSD.BCST    24(R13), Z19, Z10
+	VPDPBUSD.BCST    28(R13), Z19, Z11
+	VMOVDQU32        256(BX), Z19
+	VPDPBUSD.BCST    144(R13), Z19, Z14
+	VPDPBUSD.BCST    148(R13), Z19, Z15
+	VPDPBUSD.BCST    152(R13), Z19, Z17
+	VPDPBUSD.BCST    156(R13), Z19, Z18
+	VMOVDQU32        64(BX), Z19
+	VPSRLD           $0x04, Z20, Z20
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z20, Z22
+	VMOVDQU32        Z22, 1152(DX)
+	VPDPBUSD.BCST    48(R13), Z19, Z8
+	VPDPBUSD.BCST    52(R13), Z19, Z9
+	VPDPBUSD.BCST    56(R13), Z19, Z10
+	VPDPBUSD.BCST    60(R13), Z19, Z11
+	VMOVDQU32        320(BX), Z19
+	VPDPBUSD.BCST    176(R13), Z19, Z14
+	VPDPBUSD.BCST    180(R13), Z19, Z15
+	VSHUFI32X4       $0x88, Z13, Z2, Z20
+	VMOVDQU32        384(SP), Z22
+	VPSLLD           $0x04, Z22, Z23
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z20, Z23
+	VMOVDQU32        Z23, 384(DX)
+	PREFETCHT1       960(AX)
+	PREFETCHT0       960(CX)
+	VPDPBUSD.BCST    184(R13), Z19, Z17
+	VPDPBUSD.BCST    188(R13), Z19, Z18
+	VMOVDQU32        128(BX), Z19
+	VPDPBUSD.BCST    80(R13), Z19, Z8
+	VPDPBUSD.BCST    84(R13), Z19, Z9
+	VPDPBUSD.BCST    88(R13), Z19, Z10
+	VPDPBUSD.BCST    92(R13), Z19, Z11
+	VMOVDQU32        384(BX), Z19
+	VPSRLD           $0x04, Z20, Z20
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z20, Z22
+	VMOVDQU32        Z22, 1408(DX)
+	PREFETCHT1       1024(AX)
+	PREFETCHT0       1024(CX)
+	VPDPBUSD.BCST    208(R13), Z19, Z14
+	VPDPBUSD.BCST    212(R13), Z19, Z15
+	VPDPBUSD.BCST    216(R13), Z19, Z17
+	VPDPBUSD.BCST    220(R13), Z19, Z18
+	VMOVDQU32        192(BX), Z19
+	VPDPBUSD.BCST    112(R13), Z19, Z8
+	VPDPBUSD.BCST    116(R13), Z19, Z9
+	VSHUFI32X4       $0xdd, Z12, Z1, Z1
+	VMOVDQU32        1152(SP), Z12
+	VPSLLD           $0x04, Z12, Z20
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z20
+	VMOVDQU32        Z20, 640(DX)
+	PREFETCHT1       1088(AX)
+	PREFETCHT0       1088(CX)
+	VPDPBUSD.BCST    120(R13), Z19, Z10
+	VPDPBUSD.BCST    124(R13), Z19, Z11
+	VMOVDQU32        448(BX), Z19
+	VPDPBUSD.BCST    240(R13), Z19, Z14
+	VPDPBUSD.BCST    244(R13), Z19, Z15
+	VPDPBUSD.BCST    248(R13), Z19, Z17
+	VPDPBUSD.BCST    252(R13), Z19, Z18
+	VMOVUPS          4096(BX), Z19
+	VPSRLD           $0x04, Z1, Z1
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z12
+	VMOVDQU32        Z12, 1664(DX)
+	PREFETCHT1       1152(AX)
+	PREFETCHT0       1152(CX)
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           Z19, Z8, Z8
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           Z19, Z9, Z9
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           Z19, Z10, Z10
+	VCVTDQ2PS        Z11, Z11
+	VSHUFI32X4       $0xdd, Z13, Z2, Z1
+	VMOVDQU32        1408(SP), Z2
+	VPSLLD           $0x04, Z2, Z12
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z12
+	VMOVDQU32        Z12, 896(DX)
+	PREFETCHT1       1216(AX)
+	PREFETCHT0       1216(CX)
+	VMULPS           Z19, Z11, Z11
+	VMOVUPS          4160(BX), Z12
 	VCVTDQ2PS        Z14, Z14
-	VFMADD231PS      Z16, Z14, Z17
-	VFMADD231PS.BCST 144(R13), Z7, Z2
-	VSHUFI32X4       $0x88, Z3, Z20, Z0
-	VMOVDQU32        832(SP), Z7
-	VPSLLD           $0x04, Z7, Z11
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z11
-	VMOVDQU32        Z11, 2368(AX)
-	PREFETCHT1       2240(R10)
-	VFMADD231PS.BCST 148(R13), Z10, Z4
-	VFMADD231PS.BCST 152(R13), Z15, Z5
-	VFMADD231PS.BCST 156(R13), Z17, Z6
-	VPBROADCASTD     336(R14), Z10
-	VPBROADCASTD     340(R14), Z11
-	VPBROADCASTD     344(R14), Z12
-	VPBROADCASTD     348(R14), Z14
-	VMOVDQU32        2560(CX), Z15
-	VPDPBUSD.BCST    1296(R12), Z15, Z10
-	VPSRLD           $0x04, Z0, Z0
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z7
-	VMOVDQU32        Z7, 3392(AX)
-	PREFETCHT1       2304(R10)
-	VPDPBUSD.BCST    1300(R12), Z15, Z11
-	VPDPBUSD.BCST    1304(R12), Z15, Z12
-	VPDPBUSD.BCST    1308(R12), Z15, Z14
-	VMOVDQU32        2624(CX), Z0
-	VPDPBUSD.BCST    1328(R12), Z0, Z10
-	VPDPBUSD.BCST    1332(R12), Z0, Z11
-	VPDPBUSD.BCST    1336(R12), Z0, Z12
-	VPDPBUSD.BCST    1340(R12), Z0, Z14
-	VSHUFI32X4       $0xdd, Z21, Z1, Z0
-	VMOVDQU32        1600(SP), Z1
-	VPSLLD           $0x04, Z1, Z7
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z7
-	VMOVDQU32        Z7, 2624(AX)
-	PREFETCHT1       2368(R10)
-	VMOVDQU32        2688(CX), Z7
-	VPDPBUSD.BCST    1360(R12), Z7, Z10
-	VPDPBUSD.BCST    1364(R12), Z7, Z11
-	VPDPBUSD.BCST    1368(R12), Z7, Z12
-	VPDPBUSD.BCST    1372(R12), Z7, Z14
-	VMOVDQU32        2752(CX), Z7
-	VPDPBUSD.BCST    1392(R12), Z7, Z10
-	VPDPBUSD.BCST    1396(R12), Z7, Z11
+	VFMADD231PS      Z12, Z14, Z8
+	VCVTDQ2PS        Z15, Z15
+	VFMADD231PS      Z12, Z15, Z9
+	VCVTDQ2PS        Z17, Z17
+	VFMADD231PS      Z12, Z17, Z10
+	VPSRLD           $0x04, Z1, Z1
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z2
+	VMOVDQU32        Z2, 1920(DX)
+	VCVTDQ2PS        Z18, Z18
+	VFMADD231PS      Z12, Z18, Z11
+	VFMADD231PS.BCST 16(R14), Z8, Z3
+	VFMADD231PS.BCST 20(R14), Z9, Z5
+	VFMADD231PS.BCST 24(R14), Z10, Z6
+	VFMADD231PS.BCST 28(R14), Z11, Z7
+	VPBROADCASTD     80(R15), Z1
+	VSHUFI32X4       $0x88, Z16, Z0, Z2
+	VSHUFI32X4       $0xdd, Z16, Z0, Z10
+	VPBROADCASTD     84(R15), Z0
+	VPBROADCASTD     88(R15), Z8
+	VPBROADCASTD     92(R15), Z9
+	VPBROADCASTD     112(R15), Z11
+	VPBROADCASTD     116(R15), Z12
+	VPBROADCASTD     120(R15), Z13
+	VPBROADCASTD     124(R15), Z14
+	VMOVDQU32        512(BX), Z15
+	VSHUFI32X4       $0x88, Z4, Z21, Z16
+	VSHUFI32X4       $0xdd, Z4, Z21, Z4
+	VPDPBUSD.BCST    272(R13), Z15, Z1
+	VPDPBUSD.BCST    276(R13), Z15, Z0
+	VPDPBUSD.BCST    280(R13), Z15, Z8
+	VPDPBUSD.BCST    284(R13), Z15, Z9
+	VMOVDQU32        768(BX), Z15
+	VPDPBUSD.BCST    400(R13), Z15, Z11
+	VPDPBUSD.BCST    404(R13), Z15, Z12
+	VSHUFI32X4       $0x88, Z16, Z2, Z17
+	VMOVDQU32        192(SP), Z18
+	VPSLLD           $0x04, Z18, Z19
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z17, Z19
+	VMOVDQU32        Z19, 192(DX)
+	PREFETCHT1       1280(AX)
+	PREFETCHT0       1280(CX)
+	VPDPBUSD.BCST    408(R13), Z15, Z13
+	VPDPBUSD.BCST    412(R13), Z15, Z14
+	VMOVDQU32        576(BX), Z15
+	VPDPBUSD.BCST    304(R13), Z15, Z1
+	VPDPBUSD.BCST    308(R13), Z15, Z0
+	VPDPBUSD.BCST    312(R13), Z15, Z8
+	VPDPBUSD.BCST    316(R13), Z15, Z9
+	VMOVDQU32        832(BX), Z15
+	VPSRLD           $0x04, Z17, Z17
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z17, Z18
+	VMOVDQU32        Z18, 1216(DX)
+	PREFETCHT1       1344(AX)
+	PREFETCHT0       1344(CX)
+	VPDPBUSD.BCST    432(R13), Z15, Z11
+	VPDPBUSD.BCST    436(R13), Z15, Z12
+	VPDPBUSD.BCST    440(R13), Z15, Z13
+	VPDPBUSD.BCST    444(R13), Z15, Z14
+	VMOVDQU32        640(BX), Z15
+	VPDPBUSD.BCST    336(R13), Z15, Z1
+	VPDPBUSD.BCST    340(R13), Z15, Z0
+	VSHUFI32X4       $0x88, Z4, Z10, Z17
+	VMOVDQU32        448(SP), Z18
+	VPSLLD           $0x04, Z18, Z19
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z17, Z19
+	VMOVDQU32        Z19, 448(DX)
+	PREFETCHT1       1408(AX)
+	PREFETCHT0       1408(CX)
+	VPDPBUSD.BCST    344(R13), Z15, Z8
+	VPDPBUSD.BCST    348(R13), Z15, Z9
+	VMOVDQU32        896(BX), Z15
+	VPDPBUSD.BCST    464(R13), Z15, Z11
+	VPDPBUSD.BCST    468(R13), Z15, Z12
+	VPDPBUSD.BCST    472(R13), Z15, Z13
+	VPDPBUSD.BCST    476(R13), Z15, Z14
+	VMOVDQU32        704(BX), Z15
+	VPSRLD           $0x04, Z17, Z17
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z17, Z18
+	VMOVDQU32        Z18, 1472(DX)
+	PREFETCHT1       1472(AX)
+	PREFETCHT0       1472(CX)
+	VPDPBUSD.BCST    368(R13), Z15, Z1
+	VPDPBUSD.BCST    372(R13), Z15, Z0
+	VPDPBUSD.BCST    376(R13), Z15, Z8
+	VPDPBUSD.BCST    380(R13), Z15, Z9
+	VMOVDQU32        960(BX), Z15
+	VPDPBUSD.BCST    496(R13), Z15, Z11
+	VPDPBUSD.BCST    500(R13), Z15, Z12
+	VSHUFI32X4       $0xdd, Z16, Z2, Z2
+	VMOVDQU32        1216(SP), Z16
+	VPSLLD           $0x04, Z16, Z17
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z17
+	VMOVDQU32        Z17, 704(DX)
+	PREFETCHT1       1536(AX)
+	PREFETCHT0       1536(CX)
+	VPDPBUSD.BCST    504(R13), Z15, Z13
+	VPDPBUSD.BCST    508(R13), Z15, Z14
+	VMOVUPS          4224(BX), Z15
+	VCVTDQ2PS        Z1, Z1
+	VMULPS           Z15, Z1, Z1
+	VCVTDQ2PS        Z0, Z0
+	VMULPS           Z15, Z0, Z0
+	VCVTDQ2PS        Z8, Z8
+	VPSRLD           $0x04, Z2, Z2
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z16
+	VMOVDQU32        Z16, 1728(DX)
+	VMULPS           Z15, Z8, Z8
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           Z15, Z9, Z9
+	VMOVUPS          4288(BX), Z2
+	VCVTDQ2PS        Z11, Z11
+	VFMADD231PS      Z2, Z11, Z1
+	VCVTDQ2PS        Z12, Z12
+	VSHUFI32X4       $0xdd, Z4, Z10, Z4
+	VMOVDQU32        1472(SP), Z10
+	VPSLLD           $0x04, Z10, Z11
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z11
+	VMOVDQU32        Z11, 960(DX)
+	PREFETCHT1       1600(AX)
+	PREFETCHT0       1600(CX)
+	VFMADD231PS      Z2, Z12, Z0
+	VCVTDQ2PS        Z13, Z13
+	VFMADD231PS      Z2, Z13, Z8
+	VCVTDQ2PS        Z14, Z14
+	VFMADD231PS      Z2, Z14, Z9
+	VFMADD231PS.BCST 48(R14), Z1, Z3
+	VFMADD231PS.BCST 52(R14), Z0, Z5
+	VPSRLD           $0x04, Z4, Z4
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z10
+	VMOVDQU32        Z10, 1984(DX)
+	PREFETCHT1       1664(AX)
+	PREFETCHT0       1664(CX)
+	VFMADD231PS.BCST 56(R14), Z8, Z6
+	VFMADD231PS.BCST 60(R14), Z9, Z7
+	VPBROADCASTD     144(R15), Z0
+	VPBROADCASTD     148(R15), Z1
+	VPBROADCASTD     152(R15), Z2
+	VPBROADCASTD     156(R15), Z4
+	VPBROADCASTD     176(R15), Z8
+	VPBROADCASTD     180(R15), Z9
+	VMOVDQU32        64(SI), Z10
+	VMOVDQU32        64(SI)(DI*1), Z11
+	VMOVDQU32        64(SI)(DI*2), Z12
+	VMOVDQU32        64(SI)(R8*1), Z13
+	VMOVDQU32        64(R9), Z14
+	VMOVDQU32        64(R9)(DI*1), Z15
+	VMOVDQU32        64(R9)(DI*2), Z16
+	VMOVDQU32        64(R9)(R8*1), Z17
+	VMOVDQU32        64(R10), Z18
+	VMOVDQU32        64(R10)(DI*1), Z19
+	VMOVDQU32        64(R10)(DI*2), Z20
+	VMOVDQU32        64(R10)(R8*1), Z21
+	VMOVDQU32        64(R11), Z22
+	VMOVDQU32        64(R11)(DI*1), Z23
+	VMOVDQU32        64(R11)(DI*2), Z24
+	VMOVDQU32        64(R11)(R8*1), Z25
+	VPUNPCKLDQ       Z11, Z10, Z26
+	VPUNPCKHDQ       Z11, Z10, Z27
+	VPBROADCASTD     184(R15), Z10
+	VPBROADCASTD     188(R15), Z11
+	VMOVDQU32        1024(BX), Z28
+	VPDPBUSD.BCST    528(R13), Z28, Z0
+	VPDPBUSD.BCST    532(R13), Z28, Z1
+	VPDPBUSD.BCST    536(R13), Z28, Z2
+	VPDPBUSD.BCST    540(R13), Z28, Z4
+	VPUNPCKLDQ       Z13, Z12, Z28
+	VPUNPCKHDQ       Z13, Z12, Z12
+	VMOVDQU32        1280(BX), Z13
+	VPDPBUSD.BCST    656(R13), Z13, Z8
+	VPDPBUSD.BCST    660(R13), Z13, Z9
+	VPDPBUSD.BCST    664(R13), Z13, Z10
+	VPDPBUSD.BCST    668(R13), Z13, Z11
+	VMOVDQU32        1088(BX), Z13
+	VPDPBUSD.BCST    560(R13), Z13, Z0
+	VPDPBUSD.BCST    564(R13), Z13, Z1
+	VPUNPCKLDQ       Z15, Z14, Z29
+	VPUNPCKHDQ       Z15, Z14, Z14
+	VPDPBUSD.BCST    568(R13), Z13, Z2
+	VPDPBUSD.BCST    572(R13), Z13, Z4
+	VMOVDQU32        1344(BX), Z13
+	VPDPBUSD.BCST    688(R13), Z13, Z8
+	VPDPBUSD.BCST    692(R13), Z13, Z9
+	VPDPBUSD.BCST    696(R13), Z13, Z10
+	VPDPBUSD.BCST    700(R13), Z13, Z11
+	VPUNPCKLDQ       Z17, Z16, Z13
+	VPUNPCKHDQ       Z17, Z16, Z15
+	VMOVDQU32        1152(BX), Z16
+	VPDPBUSD.BCST    592(R13), Z16, Z0
+	VPDPBUSD.BCST    596(R13), Z16, Z1
+	VPDPBUSD.BCST    600(R13), Z16, Z2
+	VPDPBUSD.BCST    604(R13), Z16, Z4
+	VMOVDQU32        1408(BX), Z16
+	VPDPBUSD.BCST    720(R13), Z16, Z8
+	VPDPBUSD.BCST    724(R13), Z16, Z9
+	VPUNPCKLDQ       Z19, Z18, Z17
+	VPUNPCKHDQ       Z19, Z18, Z18
+	VPDPBUSD.BCST    728(R13), Z16, Z10
+	VPDPBUSD.BCST    732(R13), Z16, Z11
+	VMOVDQU32        1216(BX), Z16
+	VPDPBUSD.BCST    624(R13), Z16, Z0
+	VPDPBUSD.BCST    628(R13), Z16, Z1
+	VPDPBUSD.BCST    632(R13), Z16, Z2
+	VPDPBUSD.BCST    636(R13), Z16, Z4
+	VPUNPCKLDQ       Z21, Z20, Z16
+	VPUNPCKHDQ       Z21, Z20, Z19
+	VMOVDQU32        1472(BX), Z20
+	VPDPBUSD.BCST    752(R13), Z20, Z8
+	VPDPBUSD.BCST    756(R13), Z20, Z9
+	VPDPBUSD.BCST    760(R13), Z20, Z10
+	VPDPBUSD.BCST    764(R13), Z20, Z11
+	VMOVUPS          4352(BX), Z20
+	VCVTDQ2PS        Z0, Z0
+	VMULPS           Z20, Z0, Z0
+	VPUNPCKLDQ       Z23, Z22, Z21
+	VPUNPCKHDQ       Z23, Z22, Z22
+	VCVTDQ2PS        Z1, Z1
+	VMULPS           Z20, Z1, Z1
+	VCVTDQ2PS        Z2, Z2
+	VMULPS           Z20, Z2, Z2
+	VCVTDQ2PS        Z4, Z4
+	VMULPS           Z20, Z4, Z4
+	VMOVUPS          4416(BX), Z20
+	VPUNPCKLDQ       Z25, Z24, Z23
+	VPUNPCKHDQ       Z25, Z24, Z24
+	VCVTDQ2PS        Z8, Z8
+	VFMADD231PS      Z20, Z8, Z0
+	VCVTDQ2PS        Z9, Z9
+	VFMADD231PS      Z20, Z9, Z1
+	VCVTDQ2PS        Z10, Z10
+	VFMADD231PS      Z20, Z10, Z2
+	VCVTDQ2PS        Z11, Z11
+	VFMADD231PS      Z20, Z11, Z4
+	VPUNPCKLQDQ      Z28, Z26, Z8
+	VPUNPCKHQDQ      Z28, Z26, Z9
+	VFMADD231PS.BCST 80(R14), Z0, Z3
+	VFMADD231PS.BCST 84(R14), Z1, Z5
+	VFMADD231PS.BCST 88(R14), Z2, Z6
+	VFMADD231PS.BCST 92(R14), Z4, Z7
+	VPBROADCASTD     208(R15), Z0
+	VPBROADCASTD     212(R15), Z1
+	VPBROADCASTD     216(R15), Z2
+	VPUNPCKLQDQ      Z12, Z27, Z4
+	VPUNPCKHQDQ      Z12, Z27, Z11
+	VPBROADCASTD     220(R15), Z10
+	VPBROADCASTD     240(R15), Z12
+	VPBROADCASTD     244(R15), Z20
+	VPBROADCASTD     248(R15), Z25
+	VPBROADCASTD     252(R15), Z26
+	VMOVDQU32        1536(BX), Z27
+	VPDPBUSD.BCST    784(R13), Z27, Z0
+	VPDPBUSD.BCST    788(R13), Z27, Z1
+	VPUNPCKLQDQ      Z13, Z29, Z28
+	VPUNPCKHQDQ      Z13, Z29, Z13
+	VPDPBUSD.BCST    792(R13), Z27, Z2
+	VPDPBUSD.BCST    796(R13), Z27, Z10
+	VMOVDQU32        1792(BX), Z27
+	VPDPBUSD.BCST    912(R13), Z27, Z12
+	VPDPBUSD.BCST    916(R13), Z27, Z20
+	VPDPBUSD.BCST    920(R13), Z27, Z25
+	VPDPBUSD.BCST    924(R13), Z27, Z26
+	VPUNPCKLQDQ      Z15, Z14, Z27
+	VPUNPCKHQDQ      Z15, Z14, Z14
+	VMOVDQU32        1600(BX), Z15
+	VPDPBUSD.BCST    816(R13), Z15, Z0
+	VPDPBUSD.BCST    820(R13), Z15, Z1
+	VPDPBUSD.BCST    824(R13), Z15, Z2
+	VPDPBUSD.BCST    828(R13), Z15, Z10
+	VMOVDQU32        1856(BX), Z15
+	VPDPBUSD.BCST    944(R13), Z15, Z12
+	VPDPBUSD.BCST    948(R13), Z15, Z20
+	VPUNPCKLQDQ      Z16, Z17, Z29
+	VPUNPCKHQDQ      Z16, Z17, Z16
+	VPDPBUSD.BCST    952(R13), Z15, Z25
+	VPDPBUSD.BCST    956(R13), Z15, Z26
+	VMOVDQU32        1664(BX), Z15
+	VPDPBUSD.BCST    848(R13), Z15, Z0
+	VPDPBUSD.BCST    852(R13), Z15, Z1
+	VPDPBUSD.BCST    856(R13), Z15, Z2
+	VPDPBUSD.BCST    860(R13), Z15, Z10
+	VPUNPCKLQDQ      Z19, Z18, Z15
+	VPUNPCKHQDQ      Z19, Z18, Z17
+	VMOVDQU32        1920(BX), Z18
+	VPDPBUSD.BCST    976(R13), Z18, Z12
+	VPDPBUSD.BCST    980(R13), Z18, Z20
+	VPDPBUSD.BCST    984(R13), Z18, Z25
+	VPDPBUSD.BCST    988(R13), Z18, Z26
+	VMOVDQU32        1728(BX), Z18
+	VPDPBUSD.BCST    880(R13), Z18, Z0
+	VPDPBUSD.BCST    884(R13), Z18, Z1
+	VPUNPCKLQDQ      Z23, Z21, Z19
+	VPUNPCKHQDQ      Z23, Z21, Z21
+	VPDPBUSD.BCST    888(R13), Z18, Z2
+	VPDPBUSD.BCST    892(R13), Z18, Z10
+	VMOVDQU32        1984(BX), Z18
+	VPDPBUSD.BCST    1008(R13), Z18, Z12
+	VPDPBUSD.BCST    1012(R13), Z18, Z20
+	VPDPBUSD.BCST    1016(R13), Z18, Z25
+	VPDPBUSD.BCST    1020(R13), Z18, Z26
+	VPUNPCKLQDQ      Z24, Z22, Z18
+	VPUNPCKHQDQ      Z24, Z22, Z22
+	VMOVUPS          4480(BX), Z23
+	VCVTDQ2PS        Z0, Z0
+	VMULPS           Z23, Z0, Z0
+	VCVTDQ2PS        Z1, Z1
+	VMULPS           Z23, Z1, Z1
+	VCVTDQ2PS        Z2, Z2
+	VMULPS           Z23, Z2, Z2
+	VCVTDQ2PS        Z10, Z10
+	VSHUFI32X4       $0x88, Z28, Z8, Z24
+	VSHUFI32X4       $0xdd, Z28, Z8, Z8
+	VMULPS           Z23, Z10, Z10
+	VMOVUPS          4544(BX), Z23
+	VCVTDQ2PS        Z12, Z12
+	VFMADD231PS      Z23, Z12, Z0
+	VCVTDQ2PS        Z20, Z20
+	VFMADD231PS      Z23, Z20, Z1
+	VCVTDQ2PS        Z25, Z25
+	VSHUFI32X4       $0x88, Z19, Z29, Z12
+	VSHUFI32X4       $0xdd, Z19, Z29, Z19
+	VFMADD231PS      Z23, Z25, Z2
+	VCVTDQ2PS        Z26, Z26
+	VFMADD231PS      Z23, Z26, Z10
+	VFMADD231PS.BCST 112(R14), Z0, Z3
+	VFMADD231PS.BCST 116(R14), Z1, Z5
+	VFMADD231PS.BCST 120(R14), Z2, Z6
+	VFMADD231PS.BCST 124(R14), Z10, Z7
+	VSHUFI32X4       $0x88, Z12, Z24, Z0
+	VMOVDQU32        512(SP), Z1
+	VPSLLD           $0x04, Z1, Z2
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z2
+	VMOVDQU32        Z2, 2048(DX)
+	PREFETCHT1       1728(AX)
+	PREFETCHT0       1728(CX)
+	VPBROADCASTD     272(R15), Z2
+	VPBROADCASTD     276(R15), Z10
+	VPBROADCASTD     280(R15), Z20
+	VPBROADCASTD     284(R15), Z23
+	VPBROADCASTD     304(R15), Z25
+	VPBROADCASTD     308(R15), Z26
+	VPBROADCASTD     312(R15), Z28
+	VPBROADCASTD     316(R15), Z29
 	VPSRLD           $0x04, Z0, Z0
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z1
-	VMOVDQU32        Z1, 3648(AX)
-	PREFETCHT1       2432(R10)
-	VPDPBUSD.BCST    1400(R12), Z7, Z12
-	VPDPBUSD.BCST    1404(R12), Z7, Z14
-	VMOVUPS          4736(CX), Z0
+	VMOVDQU32        Z1, 3072(DX)
+	PREFETCHT1       1792(AX)
+	PREFETCHT0       1792(CX)
+	VMOVDQU32        2048(BX), Z0
+	VPDPBUSD.BCST    1040(R13), Z0, Z2
+	VPDPBUSD.BCST    1044(R13), Z0, Z10
+	VPDPBUSD.BCST    1048(R13), Z0, Z20
+	VPDPBUSD.BCST    1052(R13), Z0, Z23
+	VMOVDQU32        2304(BX), Z0
+	VPDPBUSD.BCST    1168(R13), Z0, Z25
+	VSHUFI32X4       $0x88, Z19, Z8, Z1
+	VMOVDQU32        768(SP), Z30
+	VPSLLD           $0x04, Z30, Z31
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z31
+	VMOVDQU32        Z31, 2304(DX)
+	VPDPBUSD.BCST    1172(R13), Z0, Z26
+	VPDPBUSD.BCST    1176(R13), Z0, Z28
+	VPDPBUSD.BCST    1180(R13), Z0, Z29
+	VMOVDQU32        2112(BX), Z0
+	VPDPBUSD.BCST    1072(R13), Z0, Z2
+	VPDPBUSD.BCST    1076(R13), Z0, Z10
+	VPDPBUSD.BCST    1080(R13), Z0, Z20
+	VPDPBUSD.BCST    1084(R13), Z0, Z23
+	VPSRLD           $0x04, Z1, Z1
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z30
+	VMOVDQU32        Z30, 3328(DX)
+	PREFETCHT1       1856(AX)
+	PREFETCHT0       1856(CX)
+	VMOVDQU32        2368(BX), Z0
+	VPDPBUSD.BCST    1200(R13), Z0, Z25
+	VPDPBUSD.BCST    1204(R13), Z0, Z26
+	VPDPBUSD.BCST    1208(R13), Z0, Z28
+	VPDPBUSD.BCST    1212(R13), Z0, Z29
+	VMOVDQU32        2176(BX), Z0
+	VPDPBUSD.BCST    1104(R13), Z0, Z2
+	VSHUFI32X4       $0xdd, Z12, Z24, Z1
+	VMOVDQU32        1536(SP), Z12
+	VPSLLD           $0x04, Z12, Z24
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z24
+	VMOVDQU32        Z24, 2560(DX)
+	PREFETCHT1       1920(AX)
+	PREFETCHT0       1920(CX)
+	VPDPBUSD.BCST    1108(R13), Z0, Z10
+	VPDPBUSD.BCST    1112(R13), Z0, Z20
+	VPDPBUSD.BCST    1116(R13), Z0, Z23
+	VMOVDQU32        2432(BX), Z0
+	VPDPBUSD.BCST    1232(R13), Z0, Z25
+	VPDPBUSD.BCST    1236(R13), Z0, Z26
+	VPDPBUSD.BCST    1240(R13), Z0, Z28
+	VPDPBUSD.BCST    1244(R13), Z0, Z29
+	VPSRLD           $0x04, Z1, Z1
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z12
+	VMOVDQU32        Z12, 3584(DX)
+	PREFETCHT1       1984(AX)
+	PREFETCHT0       1984(CX)
+	VMOVDQU32        2240(BX), Z0
+	VPDPBUSD.BCST    1136(R13), Z0, Z2
+	VPDPBUSD.BCST    1140(R13), Z0, Z10
+	VPDPBUSD.BCST    1144(R13), Z0, Z20
+	VPDPBUSD.BCST    1148(R13), Z0, Z23
+	VMOVDQU32        2496(BX), Z0
+	VPDPBUSD.BCST    1264(R13), Z0, Z25
+	VSHUFI32X4       $0xdd, Z19, Z8, Z1
+	VMOVDQU32        1792(SP), Z8
+	VPSLLD           $0x04, Z8, Z12
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z12
+	VMOVDQU32        Z12, 2816(DX)
+	PREFETCHT1       2048(AX)
+	PREFETCHT0       2048(CX)
+	VPDPBUSD.BCST    1268(R13), Z0, Z26
+	VPDPBUSD.BCST    1272(R13), Z0, Z28
+	VPDPBUSD.BCST    1276(R13), Z0, Z29
+	VMOVUPS          4608(BX), Z0
+	VCVTDQ2PS        Z2, Z2
+	VMULPS           Z0, Z2, Z2
 	VCVTDQ2PS        Z10, Z10
 	VMULPS           Z0, Z10, Z10
-	VCVTDQ2PS        Z11, Z11
-	VMULPS           Z0, Z11, Z11
+	VPSRLD           $0x04, Z1, Z1
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z8
+	VMOVDQU32        Z8, 3840(DX)
+	PREFETCHT1       2112(AX)
+	PREFETCHT0       2112(CX)
+	VCVTDQ2PS        Z20, Z20
+	VMULPS           Z0, Z20, Z20
+	VCVTDQ2PS        Z23, Z23
+	VMULPS           Z0, Z23, Z23
+	VMOVUPS          4672(BX), Z0
+	VCVTDQ2PS        Z25, Z25
+	VFMADD231PS      Z0, Z25, Z2
+	VSHUFI32X4       $0x88, Z13, Z9, Z1
+	VSHUFI32X4       $0xdd, Z13, Z9, Z8
+	VCVTDQ2PS        Z26, Z26
+	VFMADD231PS      Z0, Z26, Z10
+	VCVTDQ2PS        Z28, Z28
+	VFMADD231PS      Z0, Z28, Z20
+	VCVTDQ2PS        Z29, Z29
+	VFMADD231PS      Z0, Z29, Z23
+	VFMADD231PS.BCST 144(R14), Z2, Z3
+	VFMADD231PS.BCST 148(R14), Z10, Z5
+	VSHUFI32X4       $0x88, Z21, Z16, Z0
+	VSHUFI32X4       $0xdd, Z21, Z16, Z2
+	VFMADD231PS.BCST 152(R14), Z20, Z6
+	VFMADD231PS.BCST 156(R14), Z23, Z7
+	VPBROADCASTD     336(R15), Z9
+	VPBROADCASTD     340(R15), Z10
+	VPBROADCASTD     344(R15), Z12
+	VPBROADCASTD     348(R15), Z13
+	VPBROADCASTD     368(R15), Z16
+	VSHUFI32X4       $0x88, Z0, Z1, Z23
+	VMOVDQU32        576(SP), Z24
+	VPSLLD           $0x04, Z24, Z19
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z23, Z19
+	VMOVDQU32        Z19, 2112(DX)
+	VPBROADCASTD     372(R15), Z19
+	VPBROADCASTD     376(R15), Z20
+	VPBROADCASTD     380(R15), Z21
+	VMOVDQU32        2560(BX), Z25
+	VPDPBUSD.BCST    1296(R13), Z25, Z9
+	VPDPBUSD.BCST    1300(R13), Z25, Z10
+	VPDPBUSD.BCST    1304(R13), Z25, Z12
+	VPDPBUSD.BCST    1308(R13), Z25, Z13
+	VPSRLD           $0x04, Z23, Z23
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z23, Z24
+	VMOVDQU32        Z24, 3136(DX)
+	PREFETCHT1       2176(AX)
+	PREFETCHT0       2176(CX)
+	VMOVDQU32        2816(BX), Z23
+	VPDPBUSD.BCST    1424(R13), Z23, Z16
+	VPDPBUSD.BCST    1428(R13), Z23, Z19
+	VPDPBUSD.BCST    1432(R13), Z23, Z20
+	VPDPBUSD.BCST    1436(R13), Z23, Z21
+	VMOVDQU32        2624(BX), Z23
+	VPDPBUSD.BCST    1328(R13), Z23, Z9
+	VSHUFI32X4       $0x88, Z2, Z8, Z24
+	VMOVDQU32        832(SP), Z25
+	VPSLLD           $0x04, Z25, Z26
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z24, Z26
+	VMOVDQU32        Z26, 2368(DX)
+	PREFETCHT1       2240(AX)
+	PREFETCHT0       2240(CX)
+	VPDPBUSD.BCST    1332(R13), Z23, Z10
+	VPDPBUSD.BCST    1336(R13), Z23, Z12
+	VPDPBUSD.BCST    1340(R13), Z23, Z13
+	VMOVDQU32        2880(BX), Z23
+	VPDPBUSD.BCST    1456(R13), Z23, Z16
+	VPDPBUSD.BCST    1460(R13), Z23, Z19
+	VPDPBUSD.BCST    1464(R13), Z23, Z20
+	VPDPBUSD.BCST    1468(R13), Z23, Z21
+	VPSRLD           $0x04, Z24, Z24
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z24, Z25
+	VMOVDQU32        Z25, 3392(DX)
+	PREFETCHT1       2304(AX)
+	PREFETCHT0       2304(CX)
+	VMOVDQU32        2688(BX), Z23
+	VPDPBUSD.BCST    1360(R13), Z23, Z9
+	VPDPBUSD.BCST    1364(R13), Z23, Z10
+	VPDPBUSD.BCST    1368(R13), Z23, Z12
+	VPDPBUSD.BCST    1372(R13), Z23, Z13
+	VMOVDQU32        2944(BX), Z23
+	VPDPBUSD.BCST    1488(R13), Z23, Z16
+	VSHUFI32X4       $0xdd, Z0, Z1, Z0
+	VMOVDQU32        1600(SP), Z1
+	VPSLLD           $0x04, Z1, Z24
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z24
+	VMOVDQU32        Z24, 2624(DX)
+	PREFETCHT1       2368(AX)
+	PREFETCHT0       2368(CX)
+	VPDPBUSD.BCST    1492(R13), Z23, Z19
+	VPDPBUSD.BCST    1496(R13), Z23, Z20
+	VPDPBUSD.BCST    1500(R13), Z23, Z21
+	VMOVDQU32        2752(BX), Z23
+	VPDPBUSD.BCST    1392(R13), Z23, Z9
+	VPDPBUSD.BCST    1396(R13), Z23, Z10
+	VPDPBUSD.BCST    1400(R13), Z23, Z12
+	VPDPBUSD.BCST    1404(R13), Z23, Z13
+	VPSRLD           $0x04, Z0, Z0
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z1
+	VMOVDQU32        Z1, 3648(DX)
+	PREFETCHT1       2432(AX)
+	PREFETCHT0       2432(CX)
+	VMOVDQU32        3008(BX), Z0
+	VPDPBUSD.BCST    1520(R13), Z0, Z16
+	VPDPBUSD.BCST    1524(R13), Z0, Z19
+	VPDPBUSD.BCST    1528(R13), Z0, Z20
+	VPDPBUSD.BCST    1532(R13), Z0, Z21
+	VMOVUPS          4736(BX), Z0
+	VCVTDQ2PS        Z9, Z9
+	VSHUFI32X4       $0xdd, Z2, Z8, Z1
+	VMOVDQU32        1856(SP), Z2
+	VPSLLD           $0x04, Z2, Z8
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z8
+	VMOVDQU32        Z8, 2880(DX)
+	VMULPS           Z0, Z9, Z9
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           Z0, Z10, Z10
 	VCVTDQ2PS        Z12, Z12
 	VMULPS           Z0, Z12, Z12
-	VSHUFI32X4       $0xdd, Z3, Z20, Z1
-	VMOVDQU32        1856(SP), Z3
-	VPSLLD           $0x04, Z3, Z7
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z7
-	VMOVDQU32        Z7, 2880(AX)
-	VCVTDQ2PS        Z14, Z14
-	VMULPS           Z0, Z14, Z14
-	VPBROADCASTD     368(R14), Z0
-	VPBROADCASTD     372(R14), Z7
-	VPBROADCASTD     376(R14), Z15
-	VPBROADCASTD     380(R14), Z16
-	VMOVDQU32        2816(CX), Z17
-	VPDPBUSD.BCST    1424(R12), Z17, Z0
-	VPSRLD           $0x04, Z1, Z1
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z3
-	VMOVDQU32        Z3, 3904(AX)
-	PREFETCHT1       2496(R10)
-	VPDPBUSD.BCST    1428(R12), Z17, Z7
-	VPDPBUSD.BCST    1432(R12), Z17, Z15
-	VPDPBUSD.BCST    1436(R12), Z17, Z16
-	VMOVDQU32        2880(CX), Z1
-	VPDPBUSD.BCST    1456(R12), Z1, Z0
-	VPDPBUSD.BCST    1460(R12), Z1, Z7
-	VPDPBUSD.BCST    1464(R12), Z1, Z15
-	VPDPBUSD.BCST    1468(R12), Z1, Z16
-	VSHUFI32X4       $0x88, Z29, Z23, Z1
-	VSHUFI32X4       $0xdd, Z29, Z23, Z3
-	VMOVDQU32        2944(CX), Z17
-	VPDPBUSD.BCST    1488(R12), Z17, Z0
-	VPDPBUSD.BCST    1492(R12), Z17, Z7
-	VPDPBUSD.BCST    1496(R12), Z17, Z15
-	VPDPBUSD.BCST    1500(R12), Z17, Z16
-	VMOVDQU32        3008(CX), Z17
-	VPDPBUSD.BCST    1520(R12), Z17, Z0
-	VPDPBUSD.BCST    1524(R12), Z17, Z7
-	VPDPBUSD.BCST    1528(R12), Z17, Z15
-	VSHUFI32X4       $0x88, Z19, Z22, Z20
-	VSHUFI32X4       $0xdd, Z19, Z22, Z19
-	VPDPBUSD.BCST    1532(R12), Z17, Z16
-	VMOVUPS          4800(CX), Z17
-	VCVTDQ2PS        Z0, Z0
-	VFMADD231PS      Z17, Z0, Z10
-	VCVTDQ2PS        Z7, Z7
-	VFMADD231PS      Z17, Z7, Z11
-	VCVTDQ2PS        Z15, Z15
-	VFMADD231PS      Z17, Z15, Z12
-	VSHUFI32X4       $0x88, Z20, Z1, Z0
-	VMOVDQU32        640(SP), Z7
-	VPSLLD           $0x04, Z7, Z15
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z15
-	VMOVDQU32        Z15, 2176(AX)
-	PREFETCHT1       2560(R10)
-	VCVTDQ2PS        Z16, Z16
-	VFMADD231PS      Z17, Z16, Z14
-	VFMADD231PS.BCST 176(R13), Z10, Z2
-	VFMADD231PS.BCST 180(R13), Z11, Z4
-	VFMADD231PS.BCST 184(R13), Z12, Z5
-	VFMADD231PS.BCST 188(R13), Z14, Z6
-	VPBROADCASTD     400(R14), Z10
-	VPBROADCASTD     404(R14), Z11
-	VPSRLD           $0x04, Z0, Z0
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z7
-	VMOVDQU32        Z7, 3200(AX)
-	PREFETCHT1       2624(R10)
-	VPBROADCASTD     408(R14), Z0
-	VPBROADCASTD     412(R14), Z7
-	VMOVDQU32        3072(CX), Z12
-	VPDPBUSD.BCST    1552(R12), Z12, Z10
-	VPDPBUSD.BCST    1556(R12), Z12, Z11
-	VPDPBUSD.BCST    1560(R12), Z12, Z0
-	VPDPBUSD.BCST    1564(R12), Z12, Z7
-	VMOVDQU32        3136(CX), Z12
-	VPDPBUSD.BCST    1584(R12), Z12, Z10
-	VSHUFI32X4       $0x88, Z19, Z3, Z14
-	VMOVDQU32        896(SP), Z15
-	VPSLLD           $0x04, Z15, Z16
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z14, Z16
-	VMOVDQU32        Z16, 2432(AX)
-	PREFETCHT1       2688(R10)
-	VPDPBUSD.BCST    1588(R12), Z12, Z11
-	VPDPBUSD.BCST    1592(R12), Z12, Z0
-	VPDPBUSD.BCST    1596(R12), Z12, Z7
-	VMOVDQU32        3200(CX), Z12
-	VPDPBUSD.BCST    1616(R12), Z12, Z10
-	VPDPBUSD.BCST    1620(R12), Z12, Z11
-	VPDPBUSD.BCST    1624(R12), Z12, Z0
-	VPDPBUSD.BCST    1628(R12), Z12, Z7
-	VPSRLD           $0x04, Z14, Z14
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z14, Z15
-	VMOVDQU32        Z15, 3456(AX)
-	PREFETCHT1       2752(R10)
-	VMOVDQU32        3264(CX), Z12
-	VPDPBUSD.BCST    1648(R12), Z12, Z10
-	VPDPBUSD.BCST    1652(R12), Z12, Z11
-	VPDPBUSD.BCST    1656(R12), Z12, Z0
-	VPDPBUSD.BCST    1660(R12), Z12, Z7
-	VMOVUPS          4864(CX), Z12
-	VCVTDQ2PS        Z10, Z10
-	VMULPS           Z12, Z10, Z10
-	VCVTDQ2PS        Z11, Z11
-	VSHUFI32X4       $0xdd, Z20, Z1, Z1
-	VMOVDQU32        1664(SP), Z14
-	VPSLLD           $0x04, Z14, Z15
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z15
-	VMOVDQU32        Z15, 2688(AX)
-	VMULPS           Z12, Z11, Z11
-	VCVTDQ2PS        Z0, Z0
-	VMULPS           Z12, Z0, Z0
-	VCVTDQ2PS        Z7, Z7
-	VMULPS           Z12, Z7, Z7
-	VPBROADCASTD     432(R14), Z12
-	VPBROADCASTD     436(R14), Z15
-	VPBROADCASTD     440(R14), Z16
-	VPSRLD           $0x04, Z1, Z1
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z14
-	VMOVDQU32        Z14, 3712(AX)
-	PREFETCHT1       2816(R10)
-	VPBROADCASTD     444(R14), Z1
-	VMOVDQU32        3328(CX), Z14
-	VPDPBUSD.BCST    1680(R12), Z14, Z12
-	VPDPBUSD.BCST    1684(R12), Z14, Z15
-	VPDPBUSD.BCST    1688(R12), Z14, Z16
-	VPDPBUSD.BCST    1692(R12), Z14, Z1
-	VMOVDQU32        3392(CX), Z14
-	VPDPBUSD.BCST    1712(R12), Z14, Z12
-	VSHUFI32X4       $0xdd, Z19, Z3, Z3
-	VMOVDQU32        1920(SP), Z17
-	VPSLLD           $0x04, Z17, Z19
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z3, Z19
-	VMOVDQU32        Z19, 2944(AX)
-	PREFETCHT1       2880(R10)
-	VPDPBUSD.BCST    1716(R12), Z14, Z15
-	VPDPBUSD.BCST    1720(R12), Z14, Z16
-	VPDPBUSD.BCST    1724(R12), Z14, Z1
-	VMOVDQU32        3456(CX), Z14
-	VPDPBUSD.BCST    1744(R12), Z14, Z12
-	VPDPBUSD.BCST    1748(R12), Z14, Z15
-	VPDPBUSD.BCST    1752(R12), Z14, Z16
-	VPDPBUSD.BCST    1756(R12), Z14, Z1
-	VMOVDQU32        3520(CX), Z14
-	VPSRLD           $0x04, Z3, Z3
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z3, Z17
-	VMOVDQU32        Z17, 3968(AX)
-	PREFETCHT1       2944(R10)
-	VPDPBUSD.BCST    1776(R12), Z14, Z12
-	VPDPBUSD.BCST    1780(R12), Z14, Z15
-	VPDPBUSD.BCST    1784(R12), Z14, Z16
-	VPDPBUSD.BCST    1788(R12), Z14, Z1
-	VMOVUPS          4928(CX), Z3
-	VCVTDQ2PS        Z12, Z12
-	VFMADD231PS      Z3, Z12, Z10
-	VCVTDQ2PS        Z15, Z15
-	VSHUFI32X4       $0x88, Z13, Z9, Z12
-	VSHUFI32X4       $0xdd, Z13, Z9, Z9
-	VFMADD231PS      Z3, Z15, Z11
-	VCVTDQ2PS        Z16, Z16
-	VFMADD231PS      Z3, Z16, Z0
-	VCVTDQ2PS        Z1, Z1
-	VFMADD231PS      Z3, Z1, Z7
-	VFMADD231PS.BCST 208(R13), Z10, Z2
-	VFMADD231PS.BCST 212(R13), Z11, Z4
-	VFMADD231PS.BCST 216(R13), Z0, Z5
-	VSHUFI32X4       $0x88, Z18, Z8, Z0
-	VSHUFI32X4       $0xdd, Z18, Z8, Z1
-	VFMADD231PS.BCST 220(R13), Z7, Z6
-	VPBROADCASTD     464(R14), Z3
-	VPBROADCASTD     468(R14), Z7
-	VPBROADCASTD     472(R14), Z8
-	VPBROADCASTD     476(R14), Z10
-	VMOVDQU32        3584(CX), Z11
-	VPDPBUSD.BCST    1808(R12), Z11, Z3
-	VPDPBUSD.BCST    1812(R12), Z11, Z7
-	VPDPBUSD.BCST    1816(R12), Z11, Z8
-	VSHUFI32X4       $0x88, Z0, Z12, Z13
-	VMOVDQU32        704(SP), Z14
-	VPSLLD           $0x04, Z14, Z15
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z13, Z15
-	VMOVDQU32        Z15, 2240(AX)
-	PREFETCHT1       3008(R10)
-	VPDPBUSD.BCST    1820(R12), Z11, Z10
-	VMOVDQU32        3648(CX), Z11
-	VPDPBUSD.BCST    1840(R12), Z11, Z3
-	VPDPBUSD.BCST    1844(R12), Z11, Z7
-	VPDPBUSD.BCST    1848(R12), Z11, Z8
-	VPDPBUSD.BCST    1852(R12), Z11, Z10
-	VMOVDQU32        3712(CX), Z11
-	VPDPBUSD.BCST    1872(R12), Z11, Z3
-	VPSRLD           $0x04, Z13, Z13
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z13, Z14
-	VMOVDQU32        Z14, 3264(AX)
-	PREFETCHT1       3072(R10)
-	VPDPBUSD.BCST    1876(R12), Z11, Z7
-	VPDPBUSD.BCST    1880(R12), Z11, Z8
-	VPDPBUSD.BCST    1884(R12), Z11, Z10
-	VMOVDQU32        3776(CX), Z11
-	VPDPBUSD.BCST    1904(R12), Z11, Z3
-	VPDPBUSD.BCST    1908(R12), Z11, Z7
-	VPDPBUSD.BCST    1912(R12), Z11, Z8
-	VPDPBUSD.BCST    1916(R12), Z11, Z10
-	VSHUFI32X4       $0x88, Z1, Z9, Z11
-	VMOVDQU32        960(SP), Z13
-	VPSLLD           $0x04, Z13, Z14
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z11, Z14
-	VMOVDQU32        Z14, 2496(AX)
-	VMOVUPS          4992(CX), Z14
-	VCVTDQ2PS        Z3, Z3
-	VMULPS           Z14, Z3, Z3
-	VCVTDQ2PS        Z7, Z7
-	VMULPS           Z14, Z7, Z7
-	VCVTDQ2PS        Z8, Z8
-	VMULPS           Z14, Z8, Z8
-	VCVTDQ2PS        Z10, Z10
-	VMULPS           Z14, Z10, Z10
-	VPSRLD           $0x04, Z11, Z11
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z11, Z13
-	VMOVDQU32        Z13, 3520(AX)
-	PREFETCHT1       3136(R10)
-	VPBROADCASTD     496(R14), Z11
-	VPBROADCASTD     500(R14), Z13
-	VPBROADCASTD     504(R14), Z14
-	VPBROADCASTD     508(R14), Z15
-	VMOVDQU32        3840(CX), Z16
-	VPDPBUSD.BCST    1936(R12), Z16, Z11
-	VPDPBUSD.BCST    1940(R12), Z16, Z13
-	VPDPBUSD.BCST    1944(R12), Z16, Z14
-	VSHUFI32X4       $0xdd, Z0, Z12, Z0
-	VMOVDQU32        1728(SP), Z12
-	VPSLLD           $0x04, Z12, Z17
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z17
-	VMOVDQU32        Z17, 2752(AX)
-	PREFETCHT1       3200(R10)
-	VPDPBUSD.BCST    1948(R12), Z16, Z15
-	VMOVDQU32        3904(CX), Z16
-	VPDPBUSD.BCST    1968(R12), Z16, Z11
-	VPDPBUSD.BCST    1972(R12), Z16, Z13
-	VPDPBUSD.BCST    1976(R12), Z16, Z14
-	VPDPBUSD.BCST    1980(R12), Z16, Z15
-	VMOVDQU32        3968(CX), Z16
-	VPDPBUSD.BCST    2000(R12), Z16, Z11
-	VPSRLD           $0x04, Z0, Z0
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z12
-	VMOVDQU32        Z12, 3776(AX)
-	PREFETCHT1       3264(R10)
-	VPDPBUSD.BCST    2004(R12), Z16, Z13
-	VPDPBUSD.BCST    2008(R12), Z16, Z14
-	VPDPBUSD.BCST    2012(R12), Z16, Z15
-	VMOVDQU32        4032(CX), Z0
-	VPDPBUSD.BCST    2032(R12), Z0, Z11
-	VPDPBUSD.BCST    2036(R12), Z0, Z13
-	VPDPBUSD.BCST    2040(R12), Z0, Z14
-	VPDPBUSD.BCST    2044(R12), Z0, Z15
-	VMOVUPS          5056(CX), Z0
-	VSHUFI32X4       $0xdd, Z1, Z9, Z1
-	VMOVDQU32        1984(SP), Z9
-	VPSLLD           $0x04, Z9, Z12
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z12
-	VMOVDQU32        Z12, 3008(AX)
-	PREFETCHT1       3328(R10)
-	VCVTDQ2PS        Z11, Z11
-	VFMADD231PS      Z0, Z11, Z3
 	VCVTDQ2PS        Z13, Z13
-	VFMADD231PS      Z0, Z13, Z7
-	VCVTDQ2PS        Z14, Z14
-	VFMADD231PS      Z0, Z14, Z8
-	VCVTDQ2PS        Z15, Z15
-	VFMADD231PS      Z0, Z15, Z10
+	VMULPS           Z0, Z13, Z13
+	VMOVUPS          4800(BX), Z0
 	VPSRLD           $0x04, Z1, Z1
-	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z9
-	VMOVDQU32        Z9, 4032(AX)
-	VFMADD231PS.BCST 240(R13), Z3, Z2
-	VFMADD231PS.BCST 244(R13), Z7, Z4
-	VFMADD231PS.BCST 248(R13), Z8, Z5
-	VFMADD231PS.BCST 252(R13), Z10, Z6
-	VMOVUPS          Z2, 256(R11)
-	VMOVUPS          Z4, 320(R11)
-	VMOVUPS          Z5, 384(R11)
-	VMOVUPS          Z6, 448(R11)
-	ADDQ             $0x00000800, R12
-	ADDQ             $0x00000100, R13
-	ADDQ             $0x00000200, R14
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z2
+	VMOVDQU32        Z2, 3904(DX)
+	PREFETCHT1       2496(AX)
+	PREFETCHT0       2496(CX)
+	VCVTDQ2PS        Z16, Z16
+	VFMADD231PS      Z0, Z16, Z9
+	VCVTDQ2PS        Z19, Z19
+	VFMADD231PS      Z0, Z19, Z10
+	VCVTDQ2PS        Z20, Z20
+	VFMADD231PS      Z0, Z20, Z12
+	VCVTDQ2PS        Z21, Z21
+	VSHUFI32X4       $0x88, Z27, Z4, Z1
+	VSHUFI32X4       $0xdd, Z27, Z4, Z2
+	VFMADD231PS      Z0, Z21, Z13
+	VFMADD231PS.BCST 176(R14), Z9, Z3
+	VFMADD231PS.BCST 180(R14), Z10, Z5
+	VFMADD231PS.BCST 184(R14), Z12, Z6
+	VFMADD231PS.BCST 188(R14), Z13, Z7
+	VPBROADCASTD     400(R15), Z0
+	VPBROADCASTD     404(R15), Z4
+	VSHUFI32X4       $0x88, Z18, Z15, Z8
+	VSHUFI32X4       $0xdd, Z18, Z15, Z12
+	VPBROADCASTD     408(R15), Z9
+	VPBROADCASTD     412(R15), Z10
+	VPBROADCASTD     432(R15), Z13
+	VPBROADCASTD     436(R15), Z15
+	VPBROADCASTD     440(R15), Z16
+	VPBROADCASTD     444(R15), Z18
+	VMOVDQU32        3072(BX), Z19
+	VPDPBUSD.BCST    1552(R13), Z19, Z0
+	VSHUFI32X4       $0x88, Z8, Z1, Z20
+	VMOVDQU32        640(SP), Z21
+	VPSLLD           $0x04, Z21, Z23
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z20, Z23
+	VMOVDQU32        Z23, 2176(DX)
+	PREFETCHT1       2560(AX)
+	PREFETCHT0       2560(CX)
+	VPDPBUSD.BCST    1556(R13), Z19, Z4
+	VPDPBUSD.BCST    1560(R13), Z19, Z9
+	VPDPBUSD.BCST    1564(R13), Z19, Z10
+	VMOVDQU32        3328(BX), Z19
+	VPDPBUSD.BCST    1680(R13), Z19, Z13
+	VPDPBUSD.BCST    1684(R13), Z19, Z15
+	VPDPBUSD.BCST    1688(R13), Z19, Z16
+	VPSRLD           $0x04, Z20, Z20
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z20, Z21
+	VMOVDQU32        Z21, 3200(DX)
+	PREFETCHT1       2624(AX)
+	PREFETCHT0       2624(CX)
+	VPDPBUSD.BCST    1692(R13), Z19, Z18
+	VMOVDQU32        3136(BX), Z19
+	VPDPBUSD.BCST    1584(R13), Z19, Z0
+	VPDPBUSD.BCST    1588(R13), Z19, Z4
+	VPDPBUSD.BCST    1592(R13), Z19, Z9
+	VPDPBUSD.BCST    1596(R13), Z19, Z10
+	VMOVDQU32        3392(BX), Z19
+	VPDPBUSD.BCST    1712(R13), Z19, Z13
+	VSHUFI32X4       $0x88, Z12, Z2, Z20
+	VMOVDQU32        896(SP), Z21
+	VPSLLD           $0x04, Z21, Z23
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z20, Z23
+	VMOVDQU32        Z23, 2432(DX)
+	PREFETCHT1       2688(AX)
+	PREFETCHT0       2688(CX)
+	VPDPBUSD.BCST    1716(R13), Z19, Z15
+	VPDPBUSD.BCST    1720(R13), Z19, Z16
+	VPDPBUSD.BCST    1724(R13), Z19, Z18
+	VMOVDQU32        3200(BX), Z19
+	VPDPBUSD.BCST    1616(R13), Z19, Z0
+	VPDPBUSD.BCST    1620(R13), Z19, Z4
+	VPDPBUSD.BCST    1624(R13), Z19, Z9
+	VPSRLD           $0x04, Z20, Z20
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z20, Z21
+	VMOVDQU32        Z21, 3456(DX)
+	PREFETCHT1       2752(AX)
+	PREFETCHT0       2752(CX)
+	VPDPBUSD.BCST    1628(R13), Z19, Z10
+	VMOVDQU32        3456(BX), Z19
+	VPDPBUSD.BCST    1744(R13), Z19, Z13
+	VPDPBUSD.BCST    1748(R13), Z19, Z15
+	VPDPBUSD.BCST    1752(R13), Z19, Z16
+	VPDPBUSD.BCST    1756(R13), Z19, Z18
+	VMOVDQU32        3264(BX), Z19
+	VPDPBUSD.BCST    1648(R13), Z19, Z0
+	VSHUFI32X4       $0xdd, Z8, Z1, Z1
+	VMOVDQU32        1664(SP), Z8
+	VPSLLD           $0x04, Z8, Z20
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z20
+	VMOVDQU32        Z20, 2688(DX)
+	VPDPBUSD.BCST    1652(R13), Z19, Z4
+	VPDPBUSD.BCST    1656(R13), Z19, Z9
+	VPDPBUSD.BCST    1660(R13), Z19, Z10
+	VMOVDQU32        3520(BX), Z19
+	VPDPBUSD.BCST    1776(R13), Z19, Z13
+	VPDPBUSD.BCST    1780(R13), Z19, Z15
+	VPDPBUSD.BCST    1784(R13), Z19, Z16
+	VPSRLD           $0x04, Z1, Z1
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z8
+	VMOVDQU32        Z8, 3712(DX)
+	PREFETCHT1       2816(AX)
+	PREFETCHT0       2816(CX)
+	VPDPBUSD.BCST    1788(R13), Z19, Z18
+	VMOVUPS          4864(BX), Z1
+	VCVTDQ2PS        Z0, Z0
+	VMULPS           Z1, Z0, Z0
+	VCVTDQ2PS        Z4, Z4
+	VMULPS           Z1, Z4, Z4
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           Z1, Z9, Z9
+	VSHUFI32X4       $0xdd, Z12, Z2, Z2
+	VMOVDQU32        1920(SP), Z8
+	VPSLLD           $0x04, Z8, Z12
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z12
+	VMOVDQU32        Z12, 2944(DX)
+	PREFETCHT1       2880(AX)
+	PREFETCHT0       2880(CX)
+	VCVTDQ2PS        Z10, Z10
+	VMULPS           Z1, Z10, Z10
+	VMOVUPS          4928(BX), Z1
+	VCVTDQ2PS        Z13, Z13
+	VFMADD231PS      Z1, Z13, Z0
+	VCVTDQ2PS        Z15, Z15
+	VFMADD231PS      Z1, Z15, Z4
+	VPSRLD           $0x04, Z2, Z2
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z8
+	VMOVDQU32        Z8, 3968(DX)
+	PREFETCHT1       2944(AX)
+	PREFETCHT0       2944(CX)
+	VCVTDQ2PS        Z16, Z16
+	VFMADD231PS      Z1, Z16, Z9
+	VCVTDQ2PS        Z18, Z18
+	VFMADD231PS      Z1, Z18, Z10
+	VFMADD231PS.BCST 208(R14), Z0, Z3
+	VFMADD231PS.BCST 212(R14), Z4, Z5
+	VFMADD231PS.BCST 216(R14), Z9, Z6
+	VFMADD231PS.BCST 220(R14), Z10, Z7
+	VSHUFI32X4       $0x88, Z14, Z11, Z0
+	VSHUFI32X4       $0xdd, Z14, Z11, Z1
+	VPBROADCASTD     464(R15), Z2
+	VPBROADCASTD     468(R15), Z4
+	VPBROADCASTD     472(R15), Z8
+	VPBROADCASTD     476(R15), Z9
+	VPBROADCASTD     496(R15), Z10
+	VPBROADCASTD     500(R15), Z11
+	VPBROADCASTD     504(R15), Z12
+	VSHUFI32X4       $0x88, Z22, Z17, Z13
+	VSHUFI32X4       $0xdd, Z22, Z17, Z15
+	VPBROADCASTD     508(R15), Z14
+	VMOVDQU32        3584(BX), Z16
+	VPDPBUSD.BCST    1808(R13), Z16, Z2
+	VPDPBUSD.BCST    1812(R13), Z16, Z4
+	VPDPBUSD.BCST    1816(R13), Z16, Z8
+	VPDPBUSD.BCST    1820(R13), Z16, Z9
+	VMOVDQU32        3840(BX), Z16
+	VPDPBUSD.BCST    1936(R13), Z16, Z10
+	VSHUFI32X4       $0x88, Z13, Z0, Z17
+	VMOVDQU32        704(SP), Z18
+	VPSLLD           $0x04, Z18, Z19
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z17, Z19
+	VMOVDQU32        Z19, 2240(DX)
+	PREFETCHT1       3008(AX)
+	PREFETCHT0       3008(CX)
+	VPDPBUSD.BCST    1940(R13), Z16, Z11
+	VPDPBUSD.BCST    1944(R13), Z16, Z12
+	VPDPBUSD.BCST    1948(R13), Z16, Z14
+	VMOVDQU32        3648(BX), Z16
+	VPDPBUSD.BCST    1840(R13), Z16, Z2
+	VPDPBUSD.BCST    1844(R13), Z16, Z4
+	VPDPBUSD.BCST    1848(R13), Z16, Z8
+	VPSRLD           $0x04, Z17, Z17
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z17, Z18
+	VMOVDQU32        Z18, 3264(DX)
+	PREFETCHT1       3072(AX)
+	PREFETCHT0       3072(CX)
+	VPDPBUSD.BCST    1852(R13), Z16, Z9
+	VMOVDQU32        3904(BX), Z16
+	VPDPBUSD.BCST    1968(R13), Z16, Z10
+	VPDPBUSD.BCST    1972(R13), Z16, Z11
+	VPDPBUSD.BCST    1976(R13), Z16, Z12
+	VPDPBUSD.BCST    1980(R13), Z16, Z14
+	VMOVDQU32        3712(BX), Z16
+	VPDPBUSD.BCST    1872(R13), Z16, Z2
+	VSHUFI32X4       $0x88, Z15, Z1, Z17
+	VMOVDQU32        960(SP), Z18
+	VPSLLD           $0x04, Z18, Z19
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z17, Z19
+	VMOVDQU32        Z19, 2496(DX)
+	VPDPBUSD.BCST    1876(R13), Z16, Z4
+	VPDPBUSD.BCST    1880(R13), Z16, Z8
+	VPDPBUSD.BCST    1884(R13), Z16, Z9
+	VMOVDQU32        3968(BX), Z16
+	VPDPBUSD.BCST    2000(R13), Z16, Z10
+	VPDPBUSD.BCST    2004(R13), Z16, Z11
+	VPDPBUSD.BCST    2008(R13), Z16, Z12
+	VPSRLD           $0x04, Z17, Z17
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z17, Z18
+	VMOVDQU32        Z18, 3520(DX)
+	PREFETCHT1       3136(AX)
+	PREFETCHT0       3136(CX)
+	VPDPBUSD.BCST    2012(R13), Z16, Z14
+	VMOVDQU32        3776(BX), Z16
+	VPDPBUSD.BCST    1904(R13), Z16, Z2
+	VPDPBUSD.BCST    1908(R13), Z16, Z4
+	VPDPBUSD.BCST    1912(R13), Z16, Z8
+	VPDPBUSD.BCST    1916(R13), Z16, Z9
+	VMOVDQU32        4032(BX), Z16
+	VPDPBUSD.BCST    2032(R13), Z16, Z10
+	VSHUFI32X4       $0xdd, Z13, Z0, Z0
+	VMOVDQU32        1728(SP), Z13
+	VPSLLD           $0x04, Z13, Z17
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z17
+	VMOVDQU32        Z17, 2752(DX)
+	PREFETCHT1       3200(AX)
+	PREFETCHT0       3200(CX)
+	VPDPBUSD.BCST    2036(R13), Z16, Z11
+	VPDPBUSD.BCST    2040(R13), Z16, Z12
+	VPDPBUSD.BCST    2044(R13), Z16, Z14
+	VMOVUPS          4992(BX), Z16
+	VCVTDQ2PS        Z2, Z2
+	VMULPS           Z16, Z2, Z2
+	VCVTDQ2PS        Z4, Z4
+	VPSRLD           $0x04, Z0, Z0
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z13
+	VMOVDQU32        Z13, 3776(DX)
+	PREFETCHT1       3264(AX)
+	PREFETCHT0       3264(CX)
+	VMULPS           Z16, Z4, Z4
+	VCVTDQ2PS        Z8, Z8
+	VMULPS           Z16, Z8, Z8
+	VCVTDQ2PS        Z9, Z9
+	VMULPS           Z16, Z9, Z9
+	VMOVUPS          5056(BX), Z0
+	VCVTDQ2PS        Z10, Z10
+	VFMADD231PS      Z0, Z10, Z2
+	VSHUFI32X4       $0xdd, Z15, Z1, Z1
+	VMOVDQU32        1984(SP), Z10
+	VPSLLD           $0x04, Z10, Z13
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z13
+	VMOVDQU32        Z13, 3008(DX)
+	PREFETCHT1       3328(AX)
+	PREFETCHT0       3328(CX)
+	VCVTDQ2PS        Z11, Z11
+	VFMADD231PS      Z0, Z11, Z4
+	VCVTDQ2PS        Z12, Z12
+	VFMADD231PS      Z0, Z12, Z8
+	VCVTDQ2PS        Z14, Z14
+	VFMADD231PS      Z0, Z14, Z9
+	VFMADD231PS.BCST 240(R14), Z2, Z3
+	VPSRLD           $0x04, Z1, Z1
+	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z10
+	VMOVDQU32        Z10, 4032(DX)
+	VFMADD231PS.BCST 244(R14), Z4, Z5
+	VFMADD231PS.BCST 248(R14), Z8, Z6
+	VFMADD231PS.BCST 252(R14), Z9, Z7
+	VMOVUPS          Z3, 256(R12)
+	VMOVUPS          Z5, 320(R12)
+	VMOVUPS          Z6, 384(R12)
+	VMOVUPS          Z7, 448(R12)
+	ADDQ             $0x00000800, R13
+	ADDQ             $0x00000100, R14
+	ADDQ             $0x00000200, R15
 	DECQ             2048(SP)
 	JNZ              block
-	ADDQ             $0x00000200, R11
+	ADDQ             $0x00000200, R12
 	DECQ             tiles+32(FP)
 	JNZ              tile
 	VZEROUPPER
@@ -43279,7 +43574,7 @@ step:
 DATA dword33333333<>+0(SB)/4, $0x33333333
 GLOBL dword33333333<>(SB), RODATA|NOPTR, $4
 
-// func fusedQ8512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedQ8512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512F, AVX512VL, AVX512VNNI, MMX+
 TEXT ·fusedQ8512(SB), $0-88
 	MOVQ         x+56(FP), AX
@@ -43510,98 +43805,96 @@ block:
 	VZEROUPPER
 	RET
 
-// func pipedQ8512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+// func pipedQ8512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 // Requires: AVX, AVX512F, AVX512VL, AVX512VNNI, MMX+
-TEXT ·pipedQ8512r8(SB), $8-80
-	MOVQ            buffers+8(FP), AX
-	LEAQ            1280(AX), CX
-	MOVQ            src+16(FP), DX
-	MOVQ            stride+24(FP), BX
-	LEAQ            (BX)(BX*2), SI
-	LEAQ            (DX)(BX*4), DI
-	LEAQ            (DI)(BX*4), R8
-	LEAQ            (R8)(BX*4), R9
-	MOVQ            BX, R10
-	SHLQ            $0x04, R10
-	ADDQ            R10, R10
-	ADDQ            DX, R10
-	MOVQ            acc+0(FP), R11
-	MOVL            $0x80808080, R12
-	VPBROADCASTD    R12, Z0
+TEXT ·pipedQ8512r8(SB), $8-120
+	MOVQ            ahead+88(FP), AX
+	MOVQ            near+80(FP), CX
+	MOVQ            buffers+8(FP), DX
+	LEAQ            1280(DX), BX
+	MOVQ            src+16(FP), SI
+	MOVQ            stride+24(FP), DI
+	LEAQ            (DI)(DI*2), R8
+	LEAQ            (SI)(DI*4), R9
+	LEAQ            (R9)(DI*4), R10
+	LEAQ            (R10)(DI*4), R11
+	MOVQ            acc+0(FP), R12
+	MOVL            $0x80808080, R13
+	VPBROADCASTD    R13, Z0
 	VPXORD          Z1, Z1, Z1
-	VPINSRW         $0x00, (DX), X1, X1
-	VPINSRW         $0x01, (DX)(BX*1), X1, X1
-	VPINSRW         $0x02, (DX)(BX*2), X1, X1
-	VPINSRW         $0x03, (DX)(SI*1), X1, X1
-	VPINSRW         $0x04, (DI), X1, X1
-	VPINSRW         $0x05, (DI)(BX*1), X1, X1
-	VPINSRW         $0x06, (DI)(BX*2), X1, X1
-	VPINSRW         $0x07, (DI)(SI*1), X1, X1
+	VPINSRW         $0x00, (SI), X1, X1
+	VPINSRW         $0x01, (SI)(DI*1), X1, X1
+	VPINSRW         $0x02, (SI)(DI*2), X1, X1
+	VPINSRW         $0x03, (SI)(R8*1), X1, X1
+	VPINSRW         $0x04, (R9), X1, X1
+	VPINSRW         $0x05, (R9)(DI*1), X1, X1
+	VPINSRW         $0x06, (R9)(DI*2), X1, X1
+	VPINSRW         $0x07, (R9)(R8*1), X1, X1
 	VPXORD          Z2, Z2, Z2
-	VPINSRW         $0x00, (R8), X2, X2
-	VPINSRW         $0x01, (R8)(BX*1), X2, X2
-	VPINSRW         $0x02, (R8)(BX*2), X2, X2
-	VPINSRW         $0x03, (R8)(SI*1), X2, X2
-	VPINSRW         $0x04, (R9), X2, X2
-	VPINSRW         $0x05, (R9)(BX*1), X2, X2
-	VPINSRW         $0x06, (R9)(BX*2), X2, X2
-	VPINSRW         $0x07, (R9)(SI*1), X2, X2
+	VPINSRW         $0x00, (R10), X2, X2
+	VPINSRW         $0x01, (R10)(DI*1), X2, X2
+	VPINSRW         $0x02, (R10)(DI*2), X2, X2
+	VPINSRW         $0x03, (R10)(R8*1), X2, X2
+	VPINSRW         $0x04, (R11), X2, X2
+	VPINSRW         $0x05, (R11)(DI*1), X2, X2
+	VPINSRW         $0x06, (R11)(DI*2), X2, X2
+	VPINSRW         $0x07, (R11)(R8*1), X2, X2
 	VINSERTI32X4    $0x01, X2, Y1, Y1
 	VCVTPH2PS       Y1, Z1
-	VMOVUPS         Z1, 1024(AX)
+	VMOVUPS         Z1, 1024(DX)
 	VPXORD          Z1, Z1, Z1
-	VPINSRW         $0x00, 34(DX), X1, X1
-	VPINSRW         $0x01, 34(DX)(BX*1), X1, X1
-	VPINSRW         $0x02, 34(DX)(BX*2), X1, X1
-	VPINSRW         $0x03, 34(DX)(SI*1), X1, X1
-	VPINSRW         $0x04, 34(DI), X1, X1
-	VPINSRW         $0x05, 34(DI)(BX*1), X1, X1
-	VPINSRW         $0x06, 34(DI)(BX*2), X1, X1
-	VPINSRW         $0x07, 34(DI)(SI*1), X1, X1
+	VPINSRW         $0x00, 34(SI), X1, X1
+	VPINSRW         $0x01, 34(SI)(DI*1), X1, X1
+	VPINSRW         $0x02, 34(SI)(DI*2), X1, X1
+	VPINSRW         $0x03, 34(SI)(R8*1), X1, X1
+	VPINSRW         $0x04, 34(R9), X1, X1
+	VPINSRW         $0x05, 34(R9)(DI*1), X1, X1
+	VPINSRW         $0x06, 34(R9)(DI*2), X1, X1
+	VPINSRW         $0x07, 34(R9)(R8*1), X1, X1
 	VPXORD          Z2, Z2, Z2
-	VPINSRW         $0x00, 34(R8), X2, X2
-	VPINSRW         $0x01, 34(R8)(BX*1), X2, X2
-	VPINSRW         $0x02, 34(R8)(BX*2), X2, X2
-	VPINSRW         $0x03, 34(R8)(SI*1), X2, X2
-	VPINSRW         $0x04, 34(R9), X2, X2
-	VPINSRW         $0x05, 34(R9)(BX*1), X2, X2
-	VPINSRW         $0x06, 34(R9)(BX*2), X2, X2
-	VPINSRW         $0x07, 34(R9)(SI*1), X2, X2
+	VPINSRW         $0x00, 34(R10), X2, X2
+	VPINSRW         $0x01, 34(R10)(DI*1), X2, X2
+	VPINSRW         $0x02, 34(R10)(DI*2), X2, X2
+	VPINSRW         $0x03, 34(R10)(R8*1), X2, X2
+	VPINSRW         $0x04, 34(R11), X2, X2
+	VPINSRW         $0x05, 34(R11)(DI*1), X2, X2
+	VPINSRW         $0x06, 34(R11)(DI*2), X2, X2
+	VPINSRW         $0x07, 34(R11)(R8*1), X2, X2
 	VINSERTI32X4    $0x01, X2, Y1, Y1
 	VCVTPH2PS       Y1, Z1
-	VMOVUPS         Z1, 1088(AX)
-	VBROADCASTI64X4 2(DX), Z1
-	VINSERTI64X4    $0x01, 36(DX), Z1, Z1
-	VBROADCASTI64X4 2(DX)(BX*1), Z2
-	VINSERTI64X4    $0x01, 36(DX)(BX*1), Z2, Z2
-	VBROADCASTI64X4 2(DX)(BX*2), Z3
-	VINSERTI64X4    $0x01, 36(DX)(BX*2), Z3, Z3
-	VBROADCASTI64X4 2(DX)(SI*1), Z4
-	VINSERTI64X4    $0x01, 36(DX)(SI*1), Z4, Z4
-	VBROADCASTI64X4 2(DI), Z5
-	VINSERTI64X4    $0x01, 36(DI), Z5, Z5
-	VBROADCASTI64X4 2(DI)(BX*1), Z6
-	VINSERTI64X4    $0x01, 36(DI)(BX*1), Z6, Z6
-	VBROADCASTI64X4 2(DI)(BX*2), Z7
-	VINSERTI64X4    $0x01, 36(DI)(BX*2), Z7, Z7
-	VBROADCASTI64X4 2(DI)(SI*1), Z8
-	VINSERTI64X4    $0x01, 36(DI)(SI*1), Z8, Z8
-	VBROADCASTI64X4 2(R8), Z9
-	VINSERTI64X4    $0x01, 36(R8), Z9, Z9
-	VBROADCASTI64X4 2(R8)(BX*1), Z10
-	VINSERTI64X4    $0x01, 36(R8)(BX*1), Z10, Z10
-	VBROADCASTI64X4 2(R8)(BX*2), Z11
-	VINSERTI64X4    $0x01, 36(R8)(BX*2), Z11, Z11
-	VBROADCASTI64X4 2(R8)(SI*1), Z12
-	VINSERTI64X4    $0x01, 36(R8)(SI*1), Z12, Z12
-	VBROADCASTI64X4 2(R9), Z13
-	VINSERTI64X4    $0x01, 36(R9), Z13, Z13
-	VBROADCASTI64X4 2(R9)(BX*1), Z14
-	VINSERTI64X4    $0x01, 36(R9)(BX*1), Z14, Z14
-	VBROADCASTI64X4 2(R9)(BX*2), Z15
-	VINSERTI64X4    $0x01, 36(R9)(BX*2), Z15, Z15
-	VBROADCASTI64X4 2(R9)(SI*1), Z16
-	VINSERTI64X4    $0x01, 36(R9)(SI*1), Z16, Z16
+	VMOVUPS         Z1, 1088(DX)
+	VBROADCASTI64X4 2(SI), Z1
+	VINSERTI64X4    $0x01, 36(SI), Z1, Z1
+	VBROADCASTI64X4 2(SI)(DI*1), Z2
+	VINSERTI64X4    $0x01, 36(SI)(DI*1), Z2, Z2
+	VBROADCASTI64X4 2(SI)(DI*2), Z3
+	VINSERTI64X4    $0x01, 36(SI)(DI*2), Z3, Z3
+	VBROADCASTI64X4 2(SI)(R8*1), Z4
+	VINSERTI64X4    $0x01, 36(SI)(R8*1), Z4, Z4
+	VBROADCASTI64X4 2(R9), Z5
+	VINSERTI64X4    $0x01, 36(R9), Z5, Z5
+	VBROADCASTI64X4 2(R9)(DI*1), Z6
+	VINSERTI64X4    $0x01, 36(R9)(DI*1), Z6, Z6
+	VBROADCASTI64X4 2(R9)(DI*2), Z7
+	VINSERTI64X4    $0x01, 36(R9)(DI*2), Z7, Z7
+	VBROADCASTI64X4 2(R9)(R8*1), Z8
+	VINSERTI64X4    $0x01, 36(R9)(R8*1), Z8, Z8
+	VBROADCASTI64X4 2(R10), Z9
+	VINSERTI64X4    $0x01, 36(R10), Z9, Z9
+	VBROADCASTI64X4 2(R10)(DI*1), Z10
+	VINSERTI64X4    $0x01, 36(R10)(DI*1), Z10, Z10
+	VBROADCASTI64X4 2(R10)(DI*2), Z11
+	VINSERTI64X4    $0x01, 36(R10)(DI*2), Z11, Z11
+	VBROADCASTI64X4 2(R10)(R8*1), Z12
+	VINSERTI64X4    $0x01, 36(R10)(R8*1), Z12, Z12
+	VBROADCASTI64X4 2(R11), Z13
+	VINSERTI64X4    $0x01, 36(R11), Z13, Z13
+	VBROADCASTI64X4 2(R11)(DI*1), Z14
+	VINSERTI64X4    $0x01, 36(R11)(DI*1), Z14, Z14
+	VBROADCASTI64X4 2(R11)(DI*2), Z15
+	VINSERTI64X4    $0x01, 36(R11)(DI*2), Z15, Z15
+	VBROADCASTI64X4 2(R11)(R8*1), Z16
+	VINSERTI64X4    $0x01, 36(R11)(R8*1), Z16, Z16
 	VPUNPCKLDQ      Z2, Z1, Z17
 	VPUNPCKHDQ      Z2, Z1, Z1
 	VPUNPCKLDQ      Z4, Z3, Z2
@@ -43640,245 +43933,273 @@ TEXT ·pipedQ8512r8(SB), $8-80
 	VSHUFI32X4      $0xdd, Z11, Z7, Z7
 	VSHUFI32X4      $0x88, Z16, Z15, Z11
 	VPXORD          Z0, Z11, Z11
-	VMOVDQU32       Z11, (AX)
-	PREFETCHT1      (R10)
-	PREFETCHT1      64(R10)
+	VMOVDQU32       Z11, (DX)
+	PREFETCHT1      (AX)
+	PREFETCHT0      (CX)
+	PREFETCHT1      64(AX)
+	PREFETCHT0      64(CX)
 	VSHUFI32X4      $0x88, Z7, Z3, Z11
 	VPXORD          Z0, Z11, Z11
-	VMOVDQU32       Z11, 256(AX)
-	PREFETCHT1      128(R10)
+	VMOVDQU32       Z11, 256(DX)
+	PREFETCHT1      128(AX)
+	PREFETCHT0      128(CX)
 	VSHUFI32X4      $0xdd, Z16, Z15, Z11
 	VPXORD          Z0, Z11, Z11
-	VMOVDQU32       Z11, 512(AX)
-	PREFETCHT1      192(R10)
+	VMOVDQU32       Z11, 512(DX)
+	PREFETCHT1      192(AX)
+	PREFETCHT0      192(CX)
 	VSHUFI32X4      $0xdd, Z7, Z3, Z3
 	VPXORD          Z0, Z3, Z3
-	VMOVDQU32       Z3, 768(AX)
-	PREFETCHT1      256(R10)
+	VMOVDQU32       Z3, 768(DX)
+	PREFETCHT1      256(AX)
+	PREFETCHT0      256(CX)
 	VSHUFI32X4      $0x88, Z4, Z2, Z3
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VSHUFI32X4      $0x88, Z12, Z8, Z4
 	VSHUFI32X4      $0xdd, Z12, Z8, Z7
 	VSHUFI32X4      $0x88, Z4, Z3, Z8
 	VPXORD          Z0, Z8, Z8
-	VMOVDQU32       Z8, 64(AX)
-	PREFETCHT1      320(R10)
+	VMOVDQU32       Z8, 64(DX)
+	PREFETCHT1      320(AX)
+	PREFETCHT0      320(CX)
 	VSHUFI32X4      $0x88, Z7, Z2, Z8
 	VPXORD          Z0, Z8, Z8
-	VMOVDQU32       Z8, 320(AX)
-	PREFETCHT1      384(R10)
+	VMOVDQU32       Z8, 320(DX)
+	PREFETCHT1      384(AX)
+	PREFETCHT0      384(CX)
 	VSHUFI32X4      $0xdd, Z4, Z3, Z3
 	VPXORD          Z0, Z3, Z3
-	VMOVDQU32       Z3, 576(AX)
-	PREFETCHT1      448(R10)
+	VMOVDQU32       Z3, 576(DX)
+	PREFETCHT1      448(AX)
+	PREFETCHT0      448(CX)
 	VSHUFI32X4      $0xdd, Z7, Z2, Z2
 	VPXORD          Z0, Z2, Z2
-	VMOVDQU32       Z2, 832(AX)
-	PREFETCHT1      512(R10)
+	VMOVDQU32       Z2, 832(DX)
+	PREFETCHT1      512(AX)
+	PREFETCHT0      512(CX)
 	VSHUFI32X4      $0x88, Z6, Z17, Z2
 	VSHUFI32X4      $0xdd, Z6, Z17, Z3
 	VSHUFI32X4      $0x88, Z14, Z10, Z4
 	VSHUFI32X4      $0xdd, Z14, Z10, Z6
 	VSHUFI32X4      $0x88, Z4, Z2, Z7
 	VPXORD          Z0, Z7, Z7
-	VMOVDQU32       Z7, 128(AX)
-	PREFETCHT1      576(R10)
+	VMOVDQU32       Z7, 128(DX)
+	PREFETCHT1      576(AX)
+	PREFETCHT0      576(CX)
 	VSHUFI32X4      $0x88, Z6, Z3, Z7
 	VPXORD          Z0, Z7, Z7
-	VMOVDQU32       Z7, 384(AX)
-	PREFETCHT1      640(R10)
+	VMOVDQU32       Z7, 384(DX)
+	PREFETCHT1      640(AX)
+	PREFETCHT0      640(CX)
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VPXORD          Z0, Z2, Z2
-	VMOVDQU32       Z2, 640(AX)
-	PREFETCHT1      704(R10)
+	VMOVDQU32       Z2, 640(DX)
+	PREFETCHT1      704(AX)
+	PREFETCHT0      704(CX)
 	VSHUFI32X4      $0xdd, Z6, Z3, Z2
 	VPXORD          Z0, Z2, Z2
-	VMOVDQU32       Z2, 896(AX)
-	PREFETCHT1      768(R10)
+	VMOVDQU32       Z2, 896(DX)
+	PREFETCHT1      768(AX)
+	PREFETCHT0      768(CX)
 	VSHUFI32X4      $0x88, Z5, Z1, Z2
 	VSHUFI32X4      $0xdd, Z5, Z1, Z1
 	VSHUFI32X4      $0x88, Z13, Z9, Z3
 	VSHUFI32X4      $0xdd, Z13, Z9, Z4
 	VSHUFI32X4      $0x88, Z3, Z2, Z5
 	VPXORD          Z0, Z5, Z5
-	VMOVDQU32       Z5, 192(AX)
-	PREFETCHT1      832(R10)
+	VMOVDQU32       Z5, 192(DX)
+	PREFETCHT1      832(AX)
+	PREFETCHT0      832(CX)
 	VSHUFI32X4      $0x88, Z4, Z1, Z5
 	VPXORD          Z0, Z5, Z5
-	VMOVDQU32       Z5, 448(AX)
-	PREFETCHT1      896(R10)
+	VMOVDQU32       Z5, 448(DX)
+	PREFETCHT1      896(AX)
+	PREFETCHT0      896(CX)
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VPXORD          Z0, Z2, Z2
-	VMOVDQU32       Z2, 704(AX)
-	PREFETCHT1      960(R10)
+	VMOVDQU32       Z2, 704(DX)
+	PREFETCHT1      960(AX)
+	PREFETCHT0      960(CX)
 	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VPXORD          Z0, Z1, Z1
-	VMOVDQU32       Z1, 960(AX)
-	PREFETCHT1      1024(R10)
+	VMOVDQU32       Z1, 960(DX)
+	PREFETCHT1      1024(AX)
+	PREFETCHT0      1024(CX)
 
 tile:
-	MOVQ x+48(FP), R12
-	MOVQ dx+56(FP), R13
-	MOVQ biases+72(FP), R14
-	MOVQ blocks+40(FP), R15
-	MOVQ R15, (SP)
+	MOVQ x+48(FP), R13
+	MOVQ dx+56(FP), R14
+	MOVQ biases+72(FP), R15
+	MOVQ blocks+40(FP), BP
+	MOVQ BP, (SP)
 
 block:
-	XCHGQ  AX, CX
-	MOVQ   $0x00000044, R15
+	XCHGQ  DX, BX
+	MOVQ   $0x00000044, BP
 	CMPQ   (SP), $0x01
 	JNE    step
-	IMUL3Q $0x0f, BX, R15
-	ADDQ   $0x44, R15
+	IMUL3Q $0x0f, DI, BP
+	ADDQ   $0x44, BP
 	CMPQ   tiles+32(FP), $0x01
 	JNE    step
-	XORQ   R15, R15
+	XORQ   BP, BP
 
 step:
-	ADDQ             R15, DX
-	ADDQ             R15, DI
-	ADDQ             R15, R8
-	ADDQ             R15, R9
-	ADDQ             $0x00000440, R10
+	ADDQ BP, SI
+	ADDQ BP, R9
+	ADDQ BP, R10
+	ADDQ BP, R11
+	ADDQ $0x00000440, AX
+	ADDQ $0x00000440, CX
+	DECQ left+104(FP)
+	JNZ  fetchleft
+	MOVQ then+112(FP), AX
+
+fetchleft:
+	DECQ nearLeft+96(FP)
+	JNZ  fetchnearLeft
+	MOVQ then+112(FP), CX
+
+fetchnearLeft:
 	VPXORD           Z1, Z1, Z1
-	VPINSRW          $0x00, (DX), X1, X1
-	VPINSRW          $0x01, (DX)(BX*1), X1, X1
-	VPINSRW          $0x02, (DX)(BX*2), X1, X1
-	VPINSRW          $0x03, (DX)(SI*1), X1, X1
-	VPINSRW          $0x04, (DI), X1, X1
-	VPINSRW          $0x05, (DI)(BX*1), X1, X1
-	VPINSRW          $0x06, (DI)(BX*2), X1, X1
-	VPINSRW          $0x07, (DI)(SI*1), X1, X1
+	VPINSRW          $0x00, (SI), X1, X1
+	VPINSRW          $0x01, (SI)(DI*1), X1, X1
+	VPINSRW          $0x02, (SI)(DI*2), X1, X1
+	VPINSRW          $0x03, (SI)(R8*1), X1, X1
+	VPINSRW          $0x04, (R9), X1, X1
+	VPINSRW          $0x05, (R9)(DI*1), X1, X1
+	VPINSRW          $0x06, (R9)(DI*2), X1, X1
+	VPINSRW          $0x07, (R9)(R8*1), X1, X1
 	VPXORD           Z2, Z2, Z2
-	VPINSRW          $0x00, (R8), X2, X2
-	VPINSRW          $0x01, (R8)(BX*1), X2, X2
-	VPINSRW          $0x02, (R8)(BX*2), X2, X2
-	VPINSRW          $0x03, (R8)(SI*1), X2, X2
-	VPINSRW          $0x04, (R9), X2, X2
-	VPINSRW          $0x05, (R9)(BX*1), X2, X2
-	VPINSRW          $0x06, (R9)(BX*2), X2, X2
-	VPINSRW          $0x07, (R9)(SI*1), X2, X2
+	VPINSRW          $0x00, (R10), X2, X2
+	VPINSRW          $0x01, (R10)(DI*1), X2, X2
+	VPINSRW          $0x02, (R10)(DI*2), X2, X2
+	VPINSRW          $0x03, (R10)(R8*1), X2, X2
+	VPINSRW          $0x04, (R11), X2, X2
+	VPINSRW          $0x05, (R11)(DI*1), X2, X2
+	VPINSRW          $0x06, (R11)(DI*2), X2, X2
+	VPINSRW          $0x07, (R11)(R8*1), X2, X2
 	VINSERTI32X4     $0x01, X2, Y1, Y1
 	VCVTPH2PS        Y1, Z1
-	VMOVUPS          Z1, 1024(AX)
+	VMOVUPS          Z1, 1024(DX)
 	VPXORD           Z1, Z1, Z1
-	VPINSRW          $0x00, 34(DX), X1, X1
-	VPINSRW          $0x01, 34(DX)(BX*1), X1, X1
-	VPINSRW          $0x02, 34(DX)(BX*2), X1, X1
-	VPINSRW          $0x03, 34(DX)(SI*1), X1, X1
-	VPINSRW          $0x04, 34(DI), X1, X1
-	VPINSRW          $0x05, 34(DI)(BX*1), X1, X1
-	VPINSRW          $0x06, 34(DI)(BX*2), X1, X1
-	VPINSRW          $0x07, 34(DI)(SI*1), X1, X1
+	VPINSRW          $0x00, 34(SI), X1, X1
+	VPINSRW          $0x01, 34(SI)(DI*1), X1, X1
+	VPINSRW          $0x02, 34(SI)(DI*2), X1, X1
+	VPINSRW          $0x03, 34(SI)(R8*1), X1, X1
+	VPINSRW          $0x04, 34(R9), X1, X1
+	VPINSRW          $0x05, 34(R9)(DI*1), X1, X1
+	VPINSRW          $0x06, 34(R9)(DI*2), X1, X1
+	VPINSRW          $0x07, 34(R9)(R8*1), X1, X1
 	VPXORD           Z2, Z2, Z2
-	VPINSRW          $0x00, 34(R8), X2, X2
-	VPINSRW          $0x01, 34(R8)(BX*1), X2, X2
-	VPINSRW          $0x02, 34(R8)(BX*2), X2, X2
-	VPINSRW          $0x03, 34(R8)(SI*1), X2, X2
-	VPINSRW          $0x04, 34(R9), X2, X2
-	VPINSRW          $0x05, 34(R9)(BX*1), X2, X2
-	VPINSRW          $0x06, 34(R9)(BX*2), X2, X2
-	VPINSRW          $0x07, 34(R9)(SI*1), X2, X2
+	VPINSRW          $0x00, 34(R10), X2, X2
+	VPINSRW          $0x01, 34(R10)(DI*1), X2, X2
+	VPINSRW          $0x02, 34(R10)(DI*2), X2, X2
+	VPINSRW          $0x03, 34(R10)(R8*1), X2, X2
+	VPINSRW          $0x04, 34(R11), X2, X2
+	VPINSRW          $0x05, 34(R11)(DI*1), X2, X2
+	VPINSRW          $0x06, 34(R11)(DI*2), X2, X2
+	VPINSRW          $0x07, 34(R11)(R8*1), X2, X2
 	VINSERTI32X4     $0x01, X2, Y1, Y1
 	VCVTPH2PS        Y1, Z1
-	VMOVUPS          Z1, 1088(AX)
-	VBROADCASTI64X4  2(DX), Z1
-	VINSERTI64X4     $0x01, 36(DX), Z1, Z1
-	VBROADCASTI64X4  2(DX)(BX*1), Z2
-	VINSERTI64X4     $0x01, 36(DX)(BX*1), Z2, Z2
-	VBROADCASTI64X4  2(DX)(BX*2), Z3
-	VINSERTI64X4     $0x01, 36(DX)(BX*2), Z3, Z3
-	VBROADCASTI64X4  2(DX)(SI*1), Z4
-	VINSERTI64X4     $0x01, 36(DX)(SI*1), Z4, Z4
-	VBROADCASTI64X4  2(DI), Z5
-	VINSERTI64X4     $0x01, 36(DI), Z5, Z5
-	VBROADCASTI64X4  2(DI)(BX*1), Z6
-	VINSERTI64X4     $0x01, 36(DI)(BX*1), Z6, Z6
-	VBROADCASTI64X4  2(DI)(BX*2), Z7
-	VINSERTI64X4     $0x01, 36(DI)(BX*2), Z7, Z7
-	VBROADCASTI64X4  2(DI)(SI*1), Z8
-	VINSERTI64X4     $0x01, 36(DI)(SI*1), Z8, Z8
-	VBROADCASTI64X4  2(R8), Z9
-	VINSERTI64X4     $0x01, 36(R8), Z9, Z9
-	VBROADCASTI64X4  2(R8)(BX*1), Z10
-	VINSERTI64X4     $0x01, 36(R8)(BX*1), Z10, Z10
-	VBROADCASTI64X4  2(R8)(BX*2), Z11
-	VINSERTI64X4     $0x01, 36(R8)(BX*2), Z11, Z11
-	VBROADCASTI64X4  2(R8)(SI*1), Z12
-	VINSERTI64X4     $0x01, 36(R8)(SI*1), Z12, Z12
-	VBROADCASTI64X4  2(R9), Z13
-	VINSERTI64X4     $0x01, 36(R9), Z13, Z13
-	VBROADCASTI64X4  2(R9)(BX*1), Z14
-	VINSERTI64X4     $0x01, 36(R9)(BX*1), Z14, Z14
-	VBROADCASTI64X4  2(R9)(BX*2), Z15
-	VINSERTI64X4     $0x01, 36(R9)(BX*2), Z15, Z15
-	VBROADCASTI64X4  2(R9)(SI*1), Z16
-	VINSERTI64X4     $0x01, 36(R9)(SI*1), Z16, Z16
+	VMOVUPS          Z1, 1088(DX)
+	VBROADCASTI64X4  2(SI), Z1
+	VINSERTI64X4     $0x01, 36(SI), Z1, Z1
+	VBROADCASTI64X4  2(SI)(DI*1), Z2
+	VINSERTI64X4     $0x01, 36(SI)(DI*1), Z2, Z2
+	VBROADCASTI64X4  2(SI)(DI*2), Z3
+	VINSERTI64X4     $0x01, 36(SI)(DI*2), Z3, Z3
+	VBROADCASTI64X4  2(SI)(R8*1), Z4
+	VINSERTI64X4     $0x01, 36(SI)(R8*1), Z4, Z4
+	VBROADCASTI64X4  2(R9), Z5
+	VINSERTI64X4     $0x01, 36(R9), Z5, Z5
+	VBROADCASTI64X4  2(R9)(DI*1), Z6
+	VINSERTI64X4     $0x01, 36(R9)(DI*1), Z6, Z6
+	VBROADCASTI64X4  2(R9)(DI*2), Z7
+	VINSERTI64X4     $0x01, 36(R9)(DI*2), Z7, Z7
+	VBROADCASTI64X4  2(R9)(R8*1), Z8
+	VINSERTI64X4     $0x01, 36(R9)(R8*1), Z8, Z8
+	VBROADCASTI64X4  2(R10), Z9
+	VINSERTI64X4     $0x01, 36(R10), Z9, Z9
+	VBROADCASTI64X4  2(R10)(DI*1), Z10
+	VINSERTI64X4     $0x01, 36(R10)(DI*1), Z10, Z10
+	VBROADCASTI64X4  2(R10)(DI*2), Z11
+	VINSERTI64X4     $0x01, 36(R10)(DI*2), Z11, Z11
+	VBROADCASTI64X4  2(R10)(R8*1), Z12
+	VINSERTI64X4     $0x01, 36(R10)(R8*1), Z12, Z12
+	VBROADCASTI64X4  2(R11), Z13
+	VINSERTI64X4     $0x01, 36(R11), Z13, Z13
+	VBROADCASTI64X4  2(R11)(DI*1), Z14
+	VINSERTI64X4     $0x01, 36(R11)(DI*1), Z14, Z14
+	VBROADCASTI64X4  2(R11)(DI*2), Z15
+	VINSERTI64X4     $0x01, 36(R11)(DI*2), Z15, Z15
+	VBROADCASTI64X4  2(R11)(R8*1), Z16
+	VINSERTI64X4     $0x01, 36(R11)(R8*1), Z16, Z16
 	VPUNPCKLDQ       Z2, Z1, Z17
 	VPUNPCKHDQ       Z2, Z1, Z1
-	VMOVUPS          (R11), Z2
-	VMOVUPS          64(R11), Z18
-	VMOVUPS          128(R11), Z19
-	VMOVUPS          192(R11), Z20
-	VPBROADCASTD     (R14), Z21
-	VPBROADCASTD     4(R14), Z22
-	VPBROADCASTD     8(R14), Z23
+	VMOVUPS          (R12), Z2
+	VMOVUPS          64(R12), Z18
+	VMOVUPS          128(R12), Z19
+	VMOVUPS          192(R12), Z20
+	VPBROADCASTD     (R15), Z21
+	VPBROADCASTD     4(R15), Z22
+	VPBROADCASTD     8(R15), Z23
 	VPUNPCKLDQ       Z4, Z3, Z24
 	VPUNPCKHDQ       Z4, Z3, Z4
-	VPBROADCASTD     12(R14), Z3
-	VMOVDQU32        (CX), Z25
-	VPDPBUSD.BCST    (R12), Z25, Z21
-	VPDPBUSD.BCST    4(R12), Z25, Z22
-	VPDPBUSD.BCST    8(R12), Z25, Z23
-	VPDPBUSD.BCST    12(R12), Z25, Z3
+	VPBROADCASTD     12(R15), Z3
+	VMOVDQU32        (BX), Z25
+	VPDPBUSD.BCST    (R13), Z25, Z21
+	VPDPBUSD.BCST    4(R13), Z25, Z22
+	VPDPBUSD.BCST    8(R13), Z25, Z23
+	VPDPBUSD.BCST    12(R13), Z25, Z3
 	VPUNPCKLDQ       Z6, Z5, Z25
 	VPUNPCKHDQ       Z6, Z5, Z5
-	VMOVDQU32        64(CX), Z6
-	VPDPBUSD.BCST    32(R12), Z6, Z21
-	VPDPBUSD.BCST    36(R12), Z6, Z22
-	VPDPBUSD.BCST    40(R12), Z6, Z23
-	VPDPBUSD.BCST    44(R12), Z6, Z3
-	VMOVDQU32        128(CX), Z6
+	VMOVDQU32        64(BX), Z6
+	VPDPBUSD.BCST    32(R13), Z6, Z21
+	VPDPBUSD.BCST    36(R13), Z6, Z22
+	VPDPBUSD.BCST    40(R13), Z6, Z23
+	VPDPBUSD.BCST    44(R13), Z6, Z3
+	VMOVDQU32        128(BX), Z6
 	VPUNPCKLDQ       Z8, Z7, Z26
 	VPUNPCKHDQ       Z8, Z7, Z7
-	VPDPBUSD.BCST    64(R12), Z6, Z21
-	VPDPBUSD.BCST    68(R12), Z6, Z22
-	VPDPBUSD.BCST    72(R12), Z6, Z23
-	VPDPBUSD.BCST    76(R12), Z6, Z3
-	VMOVDQU32        192(CX), Z6
-	VPDPBUSD.BCST    96(R12), Z6, Z21
+	VPDPBUSD.BCST    64(R13), Z6, Z21
+	VPDPBUSD.BCST    68(R13), Z6, Z22
+	VPDPBUSD.BCST    72(R13), Z6, Z23
+	VPDPBUSD.BCST    76(R13), Z6, Z3
+	VMOVDQU32        192(BX), Z6
+	VPDPBUSD.BCST    96(R13), Z6, Z21
 	VPUNPCKLDQ       Z10, Z9, Z8
 	VPUNPCKHDQ       Z10, Z9, Z9
-	VPDPBUSD.BCST    100(R12), Z6, Z22
-	VPDPBUSD.BCST    104(R12), Z6, Z23
-	VPDPBUSD.BCST    108(R12), Z6, Z3
-	VMOVDQU32        256(CX), Z6
-	VPDPBUSD.BCST    128(R12), Z6, Z21
-	VPDPBUSD.BCST    132(R12), Z6, Z22
+	VPDPBUSD.BCST    100(R13), Z6, Z22
+	VPDPBUSD.BCST    104(R13), Z6, Z23
+	VPDPBUSD.BCST    108(R13), Z6, Z3
+	VMOVDQU32        256(BX), Z6
+	VPDPBUSD.BCST    128(R13), Z6, Z21
+	VPDPBUSD.BCST    132(R13), Z6, Z22
 	VPUNPCKLDQ       Z12, Z11, Z10
 	VPUNPCKHDQ       Z12, Z11, Z11
-	VPDPBUSD.BCST    136(R12), Z6, Z23
-	VPDPBUSD.BCST    140(R12), Z6, Z3
-	VMOVDQU32        320(CX), Z6
-	VPDPBUSD.BCST    160(R12), Z6, Z21
-	VPDPBUSD.BCST    164(R12), Z6, Z22
-	VPDPBUSD.BCST    168(R12), Z6, Z23
+	VPDPBUSD.BCST    136(R13), Z6, Z23
+	VPDPBUSD.BCST    140(R13), Z6, Z3
+	VMOVDQU32        320(BX), Z6
+	VPDPBUSD.BCST    160(R13), Z6, Z21
+	VPDPBUSD.BCST    164(R13), Z6, Z22
+	VPDPBUSD.BCST    168(R13), Z6, Z23
 	VPUNPCKLDQ       Z14, Z13, Z12
 	VPUNPCKHDQ       Z14, Z13, Z13
-	VPDPBUSD.BCST    172(R12), Z6, Z3
-	VMOVDQU32        384(CX), Z6
-	VPDPBUSD.BCST    192(R12), Z6, Z21
-	VPDPBUSD.BCST    196(R12), Z6, Z22
-	VPDPBUSD.BCST    200(R12), Z6, Z23
-	VPDPBUSD.BCST    204(R12), Z6, Z3
+	VPDPBUSD.BCST    172(R13), Z6, Z3
+	VMOVDQU32        384(BX), Z6
+	VPDPBUSD.BCST    192(R13), Z6, Z21
+	VPDPBUSD.BCST    196(R13), Z6, Z22
+	VPDPBUSD.BCST    200(R13), Z6, Z23
+	VPDPBUSD.BCST    204(R13), Z6, Z3
 	VPUNPCKLDQ       Z16, Z15, Z6
 	VPUNPCKHDQ       Z16, Z15, Z14
-	VMOVDQU32        448(CX), Z15
-	VPDPBUSD.BCST    224(R12), Z15, Z21
-	VPDPBUSD.BCST    228(R12), Z15, Z22
-	VPDPBUSD.BCST    232(R12), Z15, Z23
-	VPDPBUSD.BCST    236(R12), Z15, Z3
-	VMOVUPS          1024(CX), Z15
+	VMOVDQU32        448(BX), Z15
+	VPDPBUSD.BCST    224(R13), Z15, Z21
+	VPDPBUSD.BCST    228(R13), Z15, Z22
+	VPDPBUSD.BCST    232(R13), Z15, Z23
+	VPDPBUSD.BCST    236(R13), Z15, Z3
+	VMOVUPS          1024(BX), Z15
 	VPUNPCKLQDQ      Z24, Z17, Z16
 	VPUNPCKHQDQ      Z24, Z17, Z17
 	VCVTDQ2PS        Z21, Z21
@@ -43891,173 +44212,182 @@ step:
 	VPUNPCKHQDQ      Z4, Z1, Z1
 	VCVTDQ2PS        Z3, Z3
 	VMULPS           Z15, Z3, Z3
-	VFMADD231PS.BCST (R13), Z21, Z2
-	VFMADD231PS.BCST 4(R13), Z22, Z18
-	VFMADD231PS.BCST 8(R13), Z23, Z19
-	VFMADD231PS.BCST 12(R13), Z3, Z20
+	VFMADD231PS.BCST (R14), Z21, Z2
+	VFMADD231PS.BCST 4(R14), Z22, Z18
+	VFMADD231PS.BCST 8(R14), Z23, Z19
+	VFMADD231PS.BCST 12(R14), Z3, Z20
 	VPUNPCKLQDQ      Z26, Z25, Z3
 	VPUNPCKHQDQ      Z26, Z25, Z4
-	VPBROADCASTD     32(R14), Z15
-	VPBROADCASTD     36(R14), Z21
-	VPBROADCASTD     40(R14), Z22
-	VPBROADCASTD     44(R14), Z23
-	VMOVDQU32        512(CX), Z25
-	VPDPBUSD.BCST    256(R12), Z25, Z15
-	VPDPBUSD.BCST    260(R12), Z25, Z21
+	VPBROADCASTD     32(R15), Z15
+	VPBROADCASTD     36(R15), Z21
+	VPBROADCASTD     40(R15), Z22
+	VPBROADCASTD     44(R15), Z23
+	VMOVDQU32        512(BX), Z25
+	VPDPBUSD.BCST    256(R13), Z25, Z15
+	VPDPBUSD.BCST    260(R13), Z25, Z21
 	VPUNPCKLQDQ      Z7, Z5, Z26
 	VPUNPCKHQDQ      Z7, Z5, Z5
-	VPDPBUSD.BCST    264(R12), Z25, Z22
-	VPDPBUSD.BCST    268(R12), Z25, Z23
-	VMOVDQU32        576(CX), Z7
-	VPDPBUSD.BCST    288(R12), Z7, Z15
-	VPDPBUSD.BCST    292(R12), Z7, Z21
-	VPDPBUSD.BCST    296(R12), Z7, Z22
+	VPDPBUSD.BCST    264(R13), Z25, Z22
+	VPDPBUSD.BCST    268(R13), Z25, Z23
+	VMOVDQU32        576(BX), Z7
+	VPDPBUSD.BCST    288(R13), Z7, Z15
+	VPDPBUSD.BCST    292(R13), Z7, Z21
+	VPDPBUSD.BCST    296(R13), Z7, Z22
 	VPUNPCKLQDQ      Z10, Z8, Z25
 	VPUNPCKHQDQ      Z10, Z8, Z8
-	VPDPBUSD.BCST    300(R12), Z7, Z23
-	VMOVDQU32        640(CX), Z7
-	VPDPBUSD.BCST    320(R12), Z7, Z15
-	VPDPBUSD.BCST    324(R12), Z7, Z21
-	VPDPBUSD.BCST    328(R12), Z7, Z22
-	VPDPBUSD.BCST    332(R12), Z7, Z23
+	VPDPBUSD.BCST    300(R13), Z7, Z23
+	VMOVDQU32        640(BX), Z7
+	VPDPBUSD.BCST    320(R13), Z7, Z15
+	VPDPBUSD.BCST    324(R13), Z7, Z21
+	VPDPBUSD.BCST    328(R13), Z7, Z22
+	VPDPBUSD.BCST    332(R13), Z7, Z23
 	VPUNPCKLQDQ      Z11, Z9, Z7
 	VPUNPCKHQDQ      Z11, Z9, Z9
-	VMOVDQU32        704(CX), Z10
-	VPDPBUSD.BCST    352(R12), Z10, Z15
-	VPDPBUSD.BCST    356(R12), Z10, Z21
-	VPDPBUSD.BCST    360(R12), Z10, Z22
-	VPDPBUSD.BCST    364(R12), Z10, Z23
-	VMOVDQU32        768(CX), Z10
+	VMOVDQU32        704(BX), Z10
+	VPDPBUSD.BCST    352(R13), Z10, Z15
+	VPDPBUSD.BCST    356(R13), Z10, Z21
+	VPDPBUSD.BCST    360(R13), Z10, Z22
+	VPDPBUSD.BCST    364(R13), Z10, Z23
+	VMOVDQU32        768(BX), Z10
 	VPUNPCKLQDQ      Z6, Z12, Z11
 	VPUNPCKHQDQ      Z6, Z12, Z6
-	VPDPBUSD.BCST    384(R12), Z10, Z15
-	VPDPBUSD.BCST    388(R12), Z10, Z21
-	VPDPBUSD.BCST    392(R12), Z10, Z22
-	VPDPBUSD.BCST    396(R12), Z10, Z23
-	VMOVDQU32        832(CX), Z10
-	VPDPBUSD.BCST    416(R12), Z10, Z15
+	VPDPBUSD.BCST    384(R13), Z10, Z15
+	VPDPBUSD.BCST    388(R13), Z10, Z21
+	VPDPBUSD.BCST    392(R13), Z10, Z22
+	VPDPBUSD.BCST    396(R13), Z10, Z23
+	VMOVDQU32        832(BX), Z10
+	VPDPBUSD.BCST    416(R13), Z10, Z15
 	VPUNPCKLQDQ      Z14, Z13, Z12
 	VPUNPCKHQDQ      Z14, Z13, Z13
-	VPDPBUSD.BCST    420(R12), Z10, Z21
-	VPDPBUSD.BCST    424(R12), Z10, Z22
-	VPDPBUSD.BCST    428(R12), Z10, Z23
-	VMOVDQU32        896(CX), Z10
-	VPDPBUSD.BCST    448(R12), Z10, Z15
-	VPDPBUSD.BCST    452(R12), Z10, Z21
+	VPDPBUSD.BCST    420(R13), Z10, Z21
+	VPDPBUSD.BCST    424(R13), Z10, Z22
+	VPDPBUSD.BCST    428(R13), Z10, Z23
+	VMOVDQU32        896(BX), Z10
+	VPDPBUSD.BCST    448(R13), Z10, Z15
+	VPDPBUSD.BCST    452(R13), Z10, Z21
 	VSHUFI32X4       $0x88, Z3, Z16, Z14
 	VSHUFI32X4       $0xdd, Z3, Z16, Z3
-	VPDPBUSD.BCST    456(R12), Z10, Z22
-	VPDPBUSD.BCST    460(R12), Z10, Z23
-	VMOVDQU32        960(CX), Z10
-	VPDPBUSD.BCST    480(R12), Z10, Z15
-	VPDPBUSD.BCST    484(R12), Z10, Z21
-	VPDPBUSD.BCST    488(R12), Z10, Z22
+	VPDPBUSD.BCST    456(R13), Z10, Z22
+	VPDPBUSD.BCST    460(R13), Z10, Z23
+	VMOVDQU32        960(BX), Z10
+	VPDPBUSD.BCST    480(R13), Z10, Z15
+	VPDPBUSD.BCST    484(R13), Z10, Z21
+	VPDPBUSD.BCST    488(R13), Z10, Z22
 	VSHUFI32X4       $0x88, Z11, Z25, Z16
 	VSHUFI32X4       $0xdd, Z11, Z25, Z11
-	VPDPBUSD.BCST    492(R12), Z10, Z23
-	VMOVUPS          1088(CX), Z10
+	VPDPBUSD.BCST    492(R13), Z10, Z23
+	VMOVUPS          1088(BX), Z10
 	VCVTDQ2PS        Z15, Z15
 	VMULPS           Z10, Z15, Z15
 	VCVTDQ2PS        Z21, Z21
 	VMULPS           Z10, Z21, Z21
 	VSHUFI32X4       $0x88, Z16, Z14, Z25
 	VPXORD           Z0, Z25, Z25
-	VMOVDQU32        Z25, (AX)
-	PREFETCHT1       (R10)
-	PREFETCHT1       64(R10)
+	VMOVDQU32        Z25, (DX)
+	PREFETCHT1       (AX)
+	PREFETCHT0       (CX)
+	PREFETCHT1       64(AX)
+	PREFETCHT0       64(CX)
 	VCVTDQ2PS        Z22, Z22
 	VMULPS           Z10, Z22, Z22
 	VCVTDQ2PS        Z23, Z23
 	VMULPS           Z10, Z23, Z23
-	VFMADD231PS.BCST 32(R13), Z15, Z2
-	VFMADD231PS.BCST 36(R13), Z21, Z18
+	VFMADD231PS.BCST 32(R14), Z15, Z2
+	VFMADD231PS.BCST 36(R14), Z21, Z18
 	VSHUFI32X4       $0x88, Z11, Z3, Z10
 	VPXORD           Z0, Z10, Z10
-	VMOVDQU32        Z10, 256(AX)
-	PREFETCHT1       128(R10)
-	VFMADD231PS.BCST 40(R13), Z22, Z19
-	VFMADD231PS.BCST 44(R13), Z23, Z20
-	VMOVUPS          Z2, (R11)
-	VMOVUPS          Z18, 64(R11)
-	VMOVUPS          Z19, 128(R11)
-	VMOVUPS          Z20, 192(R11)
+	VMOVDQU32        Z10, 256(DX)
+	PREFETCHT1       128(AX)
+	PREFETCHT0       128(CX)
+	VFMADD231PS.BCST 40(R14), Z22, Z19
+	VFMADD231PS.BCST 44(R14), Z23, Z20
+	VMOVUPS          Z2, (R12)
+	VMOVUPS          Z18, 64(R12)
+	VMOVUPS          Z19, 128(R12)
+	VMOVUPS          Z20, 192(R12)
 	VSHUFI32X4       $0xdd, Z16, Z14, Z2
 	VPXORD           Z0, Z2, Z2
-	VMOVDQU32        Z2, 512(AX)
-	PREFETCHT1       192(R10)
-	VMOVUPS          256(R11), Z2
-	VMOVUPS          320(R11), Z10
-	VMOVUPS          384(R11), Z14
-	VMOVUPS          448(R11), Z15
-	VPBROADCASTD     16(R14), Z16
-	VPBROADCASTD     20(R14), Z18
-	VPBROADCASTD     24(R14), Z19
+	VMOVDQU32        Z2, 512(DX)
+	PREFETCHT1       192(AX)
+	PREFETCHT0       192(CX)
+	VMOVUPS          256(R12), Z2
+	VMOVUPS          320(R12), Z10
+	VMOVUPS          384(R12), Z14
+	VMOVUPS          448(R12), Z15
+	VPBROADCASTD     16(R15), Z16
+	VPBROADCASTD     20(R15), Z18
+	VPBROADCASTD     24(R15), Z19
 	VSHUFI32X4       $0xdd, Z11, Z3, Z3
 	VPXORD           Z0, Z3, Z3
-	VMOVDQU32        Z3, 768(AX)
-	PREFETCHT1       256(R10)
-	VPBROADCASTD     28(R14), Z3
-	VMOVDQU32        (CX), Z11
-	VPDPBUSD.BCST    16(R12), Z11, Z16
-	VPDPBUSD.BCST    20(R12), Z11, Z18
-	VPDPBUSD.BCST    24(R12), Z11, Z19
-	VPDPBUSD.BCST    28(R12), Z11, Z3
+	VMOVDQU32        Z3, 768(DX)
+	PREFETCHT1       256(AX)
+	PREFETCHT0       256(CX)
+	VPBROADCASTD     28(R15), Z3
+	VMOVDQU32        (BX), Z11
+	VPDPBUSD.BCST    16(R13), Z11, Z16
+	VPDPBUSD.BCST    20(R13), Z11, Z18
+	VPDPBUSD.BCST    24(R13), Z11, Z19
+	VPDPBUSD.BCST    28(R13), Z11, Z3
 	VSHUFI32X4       $0x88, Z4, Z17, Z11
 	VSHUFI32X4       $0xdd, Z4, Z17, Z4
-	VMOVDQU32        64(CX), Z17
-	VPDPBUSD.BCST    48(R12), Z17, Z16
-	VPDPBUSD.BCST    52(R12), Z17, Z18
-	VPDPBUSD.BCST    56(R12), Z17, Z19
-	VPDPBUSD.BCST    60(R12), Z17, Z3
-	VMOVDQU32        128(CX), Z17
+	VMOVDQU32        64(BX), Z17
+	VPDPBUSD.BCST    48(R13), Z17, Z16
+	VPDPBUSD.BCST    52(R13), Z17, Z18
+	VPDPBUSD.BCST    56(R13), Z17, Z19
+	VPDPBUSD.BCST    60(R13), Z17, Z3
+	VMOVDQU32        128(BX), Z17
 	VSHUFI32X4       $0x88, Z6, Z8, Z20
 	VSHUFI32X4       $0xdd, Z6, Z8, Z6
-	VPDPBUSD.BCST    80(R12), Z17, Z16
-	VPDPBUSD.BCST    84(R12), Z17, Z18
-	VPDPBUSD.BCST    88(R12), Z17, Z19
-	VPDPBUSD.BCST    92(R12), Z17, Z3
-	VMOVDQU32        192(CX), Z8
-	VPDPBUSD.BCST    112(R12), Z8, Z16
+	VPDPBUSD.BCST    80(R13), Z17, Z16
+	VPDPBUSD.BCST    84(R13), Z17, Z18
+	VPDPBUSD.BCST    88(R13), Z17, Z19
+	VPDPBUSD.BCST    92(R13), Z17, Z3
+	VMOVDQU32        192(BX), Z8
+	VPDPBUSD.BCST    112(R13), Z8, Z16
 	VSHUFI32X4       $0x88, Z20, Z11, Z17
 	VPXORD           Z0, Z17, Z17
-	VMOVDQU32        Z17, 64(AX)
-	PREFETCHT1       320(R10)
-	VPDPBUSD.BCST    116(R12), Z8, Z18
-	VPDPBUSD.BCST    120(R12), Z8, Z19
-	VPDPBUSD.BCST    124(R12), Z8, Z3
-	VMOVDQU32        256(CX), Z8
-	VPDPBUSD.BCST    144(R12), Z8, Z16
-	VPDPBUSD.BCST    148(R12), Z8, Z18
+	VMOVDQU32        Z17, 64(DX)
+	PREFETCHT1       320(AX)
+	PREFETCHT0       320(CX)
+	VPDPBUSD.BCST    116(R13), Z8, Z18
+	VPDPBUSD.BCST    120(R13), Z8, Z19
+	VPDPBUSD.BCST    124(R13), Z8, Z3
+	VMOVDQU32        256(BX), Z8
+	VPDPBUSD.BCST    144(R13), Z8, Z16
+	VPDPBUSD.BCST    148(R13), Z8, Z18
 	VSHUFI32X4       $0x88, Z6, Z4, Z17
 	VPXORD           Z0, Z17, Z17
-	VMOVDQU32        Z17, 320(AX)
-	PREFETCHT1       384(R10)
-	VPDPBUSD.BCST    152(R12), Z8, Z19
-	VPDPBUSD.BCST    156(R12), Z8, Z3
-	VMOVDQU32        320(CX), Z8
-	VPDPBUSD.BCST    176(R12), Z8, Z16
-	VPDPBUSD.BCST    180(R12), Z8, Z18
-	VPDPBUSD.BCST    184(R12), Z8, Z19
+	VMOVDQU32        Z17, 320(DX)
+	PREFETCHT1       384(AX)
+	PREFETCHT0       384(CX)
+	VPDPBUSD.BCST    152(R13), Z8, Z19
+	VPDPBUSD.BCST    156(R13), Z8, Z3
+	VMOVDQU32        320(BX), Z8
+	VPDPBUSD.BCST    176(R13), Z8, Z16
+	VPDPBUSD.BCST    180(R13), Z8, Z18
+	VPDPBUSD.BCST    184(R13), Z8, Z19
 	VSHUFI32X4       $0xdd, Z20, Z11, Z11
 	VPXORD           Z0, Z11, Z11
-	VMOVDQU32        Z11, 576(AX)
-	PREFETCHT1       448(R10)
-	VPDPBUSD.BCST    188(R12), Z8, Z3
-	VMOVDQU32        384(CX), Z8
-	VPDPBUSD.BCST    208(R12), Z8, Z16
-	VPDPBUSD.BCST    212(R12), Z8, Z18
-	VPDPBUSD.BCST    216(R12), Z8, Z19
-	VPDPBUSD.BCST    220(R12), Z8, Z3
+	VMOVDQU32        Z11, 576(DX)
+	PREFETCHT1       448(AX)
+	PREFETCHT0       448(CX)
+	VPDPBUSD.BCST    188(R13), Z8, Z3
+	VMOVDQU32        384(BX), Z8
+	VPDPBUSD.BCST    208(R13), Z8, Z16
+	VPDPBUSD.BCST    212(R13), Z8, Z18
+	VPDPBUSD.BCST    216(R13), Z8, Z19
+	VPDPBUSD.BCST    220(R13), Z8, Z3
 	VSHUFI32X4       $0xdd, Z6, Z4, Z4
 	VPXORD           Z0, Z4, Z4
-	VMOVDQU32        Z4, 832(AX)
-	PREFETCHT1       512(R10)
-	VMOVDQU32        448(CX), Z4
-	VPDPBUSD.BCST    240(R12), Z4, Z16
-	VPDPBUSD.BCST    244(R12), Z4, Z18
-	VPDPBUSD.BCST    248(R12), Z4, Z19
-	VPDPBUSD.BCST    252(R12), Z4, Z3
-	VMOVUPS          1024(CX), Z4
+	VMOVDQU32        Z4, 832(DX)
+	PREFETCHT1       512(AX)
+	PREFETCHT0       512(CX)
+	VMOVDQU32        448(BX), Z4
+	VPDPBUSD.BCST    240(R13), Z4, Z16
+	VPDPBUSD.BCST    244(R13), Z4, Z18
+	VPDPBUSD.BCST    248(R13), Z4, Z19
+	VPDPBUSD.BCST    252(R13), Z4, Z3
+	VMOVUPS          1024(BX), Z4
 	VSHUFI32X4       $0x88, Z26, Z24, Z6
 	VSHUFI32X4       $0xdd, Z26, Z24, Z8
 	VCVTDQ2PS        Z16, Z16
@@ -44070,119 +44400,127 @@ step:
 	VSHUFI32X4       $0xdd, Z12, Z7, Z7
 	VCVTDQ2PS        Z3, Z3
 	VMULPS           Z4, Z3, Z3
-	VFMADD231PS.BCST 16(R13), Z16, Z2
-	VFMADD231PS.BCST 20(R13), Z18, Z10
-	VFMADD231PS.BCST 24(R13), Z19, Z14
-	VFMADD231PS.BCST 28(R13), Z3, Z15
+	VFMADD231PS.BCST 16(R14), Z16, Z2
+	VFMADD231PS.BCST 20(R14), Z18, Z10
+	VFMADD231PS.BCST 24(R14), Z19, Z14
+	VFMADD231PS.BCST 28(R14), Z3, Z15
 	VSHUFI32X4       $0x88, Z11, Z6, Z3
 	VPXORD           Z0, Z3, Z3
-	VMOVDQU32        Z3, 128(AX)
-	PREFETCHT1       576(R10)
-	VPBROADCASTD     48(R14), Z3
-	VPBROADCASTD     52(R14), Z4
-	VPBROADCASTD     56(R14), Z12
-	VPBROADCASTD     60(R14), Z16
-	VMOVDQU32        512(CX), Z17
-	VPDPBUSD.BCST    272(R12), Z17, Z3
-	VPDPBUSD.BCST    276(R12), Z17, Z4
+	VMOVDQU32        Z3, 128(DX)
+	PREFETCHT1       576(AX)
+	PREFETCHT0       576(CX)
+	VPBROADCASTD     48(R15), Z3
+	VPBROADCASTD     52(R15), Z4
+	VPBROADCASTD     56(R15), Z12
+	VPBROADCASTD     60(R15), Z16
+	VMOVDQU32        512(BX), Z17
+	VPDPBUSD.BCST    272(R13), Z17, Z3
+	VPDPBUSD.BCST    276(R13), Z17, Z4
 	VSHUFI32X4       $0x88, Z7, Z8, Z18
 	VPXORD           Z0, Z18, Z18
-	VMOVDQU32        Z18, 384(AX)
-	PREFETCHT1       640(R10)
-	VPDPBUSD.BCST    280(R12), Z17, Z12
-	VPDPBUSD.BCST    284(R12), Z17, Z16
-	VMOVDQU32        576(CX), Z17
-	VPDPBUSD.BCST    304(R12), Z17, Z3
-	VPDPBUSD.BCST    308(R12), Z17, Z4
-	VPDPBUSD.BCST    312(R12), Z17, Z12
+	VMOVDQU32        Z18, 384(DX)
+	PREFETCHT1       640(AX)
+	PREFETCHT0       640(CX)
+	VPDPBUSD.BCST    280(R13), Z17, Z12
+	VPDPBUSD.BCST    284(R13), Z17, Z16
+	VMOVDQU32        576(BX), Z17
+	VPDPBUSD.BCST    304(R13), Z17, Z3
+	VPDPBUSD.BCST    308(R13), Z17, Z4
+	VPDPBUSD.BCST    312(R13), Z17, Z12
 	VSHUFI32X4       $0xdd, Z11, Z6, Z6
 	VPXORD           Z0, Z6, Z6
-	VMOVDQU32        Z6, 640(AX)
-	PREFETCHT1       704(R10)
-	VPDPBUSD.BCST    316(R12), Z17, Z16
-	VMOVDQU32        640(CX), Z6
-	VPDPBUSD.BCST    336(R12), Z6, Z3
-	VPDPBUSD.BCST    340(R12), Z6, Z4
-	VPDPBUSD.BCST    344(R12), Z6, Z12
-	VPDPBUSD.BCST    348(R12), Z6, Z16
+	VMOVDQU32        Z6, 640(DX)
+	PREFETCHT1       704(AX)
+	PREFETCHT0       704(CX)
+	VPDPBUSD.BCST    316(R13), Z17, Z16
+	VMOVDQU32        640(BX), Z6
+	VPDPBUSD.BCST    336(R13), Z6, Z3
+	VPDPBUSD.BCST    340(R13), Z6, Z4
+	VPDPBUSD.BCST    344(R13), Z6, Z12
+	VPDPBUSD.BCST    348(R13), Z6, Z16
 	VSHUFI32X4       $0xdd, Z7, Z8, Z6
 	VPXORD           Z0, Z6, Z6
-	VMOVDQU32        Z6, 896(AX)
-	PREFETCHT1       768(R10)
-	VMOVDQU32        704(CX), Z6
-	VPDPBUSD.BCST    368(R12), Z6, Z3
-	VPDPBUSD.BCST    372(R12), Z6, Z4
-	VPDPBUSD.BCST    376(R12), Z6, Z12
-	VPDPBUSD.BCST    380(R12), Z6, Z16
-	VMOVDQU32        768(CX), Z6
+	VMOVDQU32        Z6, 896(DX)
+	PREFETCHT1       768(AX)
+	PREFETCHT0       768(CX)
+	VMOVDQU32        704(BX), Z6
+	VPDPBUSD.BCST    368(R13), Z6, Z3
+	VPDPBUSD.BCST    372(R13), Z6, Z4
+	VPDPBUSD.BCST    376(R13), Z6, Z12
+	VPDPBUSD.BCST    380(R13), Z6, Z16
+	VMOVDQU32        768(BX), Z6
 	VSHUFI32X4       $0x88, Z5, Z1, Z7
 	VSHUFI32X4       $0xdd, Z5, Z1, Z1
-	VPDPBUSD.BCST    400(R12), Z6, Z3
-	VPDPBUSD.BCST    404(R12), Z6, Z4
-	VPDPBUSD.BCST    408(R12), Z6, Z12
-	VPDPBUSD.BCST    412(R12), Z6, Z16
-	VMOVDQU32        832(CX), Z5
-	VPDPBUSD.BCST    432(R12), Z5, Z3
+	VPDPBUSD.BCST    400(R13), Z6, Z3
+	VPDPBUSD.BCST    404(R13), Z6, Z4
+	VPDPBUSD.BCST    408(R13), Z6, Z12
+	VPDPBUSD.BCST    412(R13), Z6, Z16
+	VMOVDQU32        832(BX), Z5
+	VPDPBUSD.BCST    432(R13), Z5, Z3
 	VSHUFI32X4       $0x88, Z13, Z9, Z6
 	VSHUFI32X4       $0xdd, Z13, Z9, Z8
-	VPDPBUSD.BCST    436(R12), Z5, Z4
-	VPDPBUSD.BCST    440(R12), Z5, Z12
-	VPDPBUSD.BCST    444(R12), Z5, Z16
-	VMOVDQU32        896(CX), Z5
-	VPDPBUSD.BCST    464(R12), Z5, Z3
-	VPDPBUSD.BCST    468(R12), Z5, Z4
+	VPDPBUSD.BCST    436(R13), Z5, Z4
+	VPDPBUSD.BCST    440(R13), Z5, Z12
+	VPDPBUSD.BCST    444(R13), Z5, Z16
+	VMOVDQU32        896(BX), Z5
+	VPDPBUSD.BCST    464(R13), Z5, Z3
+	VPDPBUSD.BCST    468(R13), Z5, Z4
 	VSHUFI32X4       $0x88, Z6, Z7, Z9
 	VPXORD           Z0, Z9, Z9
-	VMOVDQU32        Z9, 192(AX)
-	PREFETCHT1       832(R10)
-	VPDPBUSD.BCST    472(R12), Z5, Z12
-	VPDPBUSD.BCST    476(R12), Z5, Z16
-	VMOVDQU32        960(CX), Z5
-	VPDPBUSD.BCST    496(R12), Z5, Z3
-	VPDPBUSD.BCST    500(R12), Z5, Z4
-	VPDPBUSD.BCST    504(R12), Z5, Z12
+	VMOVDQU32        Z9, 192(DX)
+	PREFETCHT1       832(AX)
+	PREFETCHT0       832(CX)
+	VPDPBUSD.BCST    472(R13), Z5, Z12
+	VPDPBUSD.BCST    476(R13), Z5, Z16
+	VMOVDQU32        960(BX), Z5
+	VPDPBUSD.BCST    496(R13), Z5, Z3
+	VPDPBUSD.BCST    500(R13), Z5, Z4
+	VPDPBUSD.BCST    504(R13), Z5, Z12
 	VSHUFI32X4       $0x88, Z8, Z1, Z9
 	VPXORD           Z0, Z9, Z9
-	VMOVDQU32        Z9, 448(AX)
-	PREFETCHT1       896(R10)
-	VPDPBUSD.BCST    508(R12), Z5, Z16
-	VMOVUPS          1088(CX), Z5
+	VMOVDQU32        Z9, 448(DX)
+	PREFETCHT1       896(AX)
+	PREFETCHT0       896(CX)
+	VPDPBUSD.BCST    508(R13), Z5, Z16
+	VMOVUPS          1088(BX), Z5
 	VCVTDQ2PS        Z3, Z3
 	VMULPS           Z5, Z3, Z3
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z5, Z4, Z4
 	VSHUFI32X4       $0xdd, Z6, Z7, Z6
 	VPXORD           Z0, Z6, Z6
-	VMOVDQU32        Z6, 704(AX)
-	PREFETCHT1       960(R10)
+	VMOVDQU32        Z6, 704(DX)
+	PREFETCHT1       960(AX)
+	PREFETCHT0       960(CX)
 	VCVTDQ2PS        Z12, Z12
 	VMULPS           Z5, Z12, Z12
 	VCVTDQ2PS        Z16, Z16
 	VMULPS           Z5, Z16, Z16
-	VFMADD231PS.BCST 48(R13), Z3, Z2
-	VFMADD231PS.BCST 52(R13), Z4, Z10
+	VFMADD231PS.BCST 48(R14), Z3, Z2
+	VFMADD231PS.BCST 52(R14), Z4, Z10
 	VSHUFI32X4       $0xdd, Z8, Z1, Z1
 	VPXORD           Z0, Z1, Z1
-	VMOVDQU32        Z1, 960(AX)
-	PREFETCHT1       1024(R10)
-	VFMADD231PS.BCST 56(R13), Z12, Z14
-	VFMADD231PS.BCST 60(R13), Z16, Z15
-	VMOVUPS          Z2, 256(R11)
-	VMOVUPS          Z10, 320(R11)
-	VMOVUPS          Z14, 384(R11)
-	VMOVUPS          Z15, 448(R11)
-	ADDQ             $0x00000200, R12
-	ADDQ             $0x00000040, R13
+	VMOVDQU32        Z1, 960(DX)
+	PREFETCHT1       1024(AX)
+	PREFETCHT0       1024(CX)
+	VFMADD231PS.BCST 56(R14), Z12, Z14
+	VFMADD231PS.BCST 60(R14), Z16, Z15
+	VMOVUPS          Z2, 256(R12)
+	VMOVUPS          Z10, 320(R12)
+	VMOVUPS          Z14, 384(R12)
+	VMOVUPS          Z15, 448(R12)
+	ADDQ             $0x00000200, R13
 	ADDQ             $0x00000040, R14
+	ADDQ             $0x00000040, R15
 	DECQ             (SP)
 	JNZ              block
-	ADDQ             $0x00000200, R11
+	ADDQ             $0x00000200, R12
 	DECQ             tiles+32(FP)
 	JNZ              tile
 	VZEROUPPER
 	RET
 
-// func fusedIQ4XS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedIQ4XS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·fusedIQ4XS512(SB), $0-88
 	MOVQ            x+56(FP), AX
@@ -44767,40 +45105,39 @@ block:
 	VZEROUPPER
 	RET
 
-// func pipedIQ4XS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+// func pipedIQ4XS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
-TEXT ·pipedIQ4XS512r8(SB), $8-80
-	MOVQ            buffers+8(FP), AX
-	LEAQ            5120(AX), CX
-	MOVQ            src+16(FP), DX
-	MOVQ            stride+24(FP), BX
-	LEAQ            (BX)(BX*2), SI
-	LEAQ            (DX)(BX*4), DI
-	LEAQ            (DI)(BX*4), R8
-	LEAQ            (R8)(BX*4), R9
-	MOVQ            BX, R10
-	SHLQ            $0x04, R10
-	ADDQ            DX, R10
-	MOVQ            acc+0(FP), R11
+TEXT ·pipedIQ4XS512r8(SB), $8-120
+	MOVQ            ahead+88(FP), AX
+	MOVQ            near+80(FP), CX
+	MOVQ            buffers+8(FP), DX
+	LEAQ            5120(DX), BX
+	MOVQ            src+16(FP), SI
+	MOVQ            stride+24(FP), DI
+	LEAQ            (DI)(DI*2), R8
+	LEAQ            (SI)(DI*4), R9
+	LEAQ            (R9)(DI*4), R10
+	LEAQ            (R10)(DI*4), R11
+	MOVQ            acc+0(FP), R12
 	VBROADCASTI32X4 codebookIQ4512<>+0(SB), Z0
-	MOVL            $0x0f0f0f0f, R12
-	VPBROADCASTD    R12, Z1
-	VBROADCASTI32X4 (DX), Z2
-	VINSERTI32X4    $0x01, (DI), Z2, Z2
-	VINSERTI32X4    $0x02, (R8), Z2, Z2
-	VINSERTI32X4    $0x03, (R9), Z2, Z2
-	VBROADCASTI32X4 (DX)(BX*1), Z3
-	VINSERTI32X4    $0x01, (DI)(BX*1), Z3, Z3
-	VINSERTI32X4    $0x02, (R8)(BX*1), Z3, Z3
-	VINSERTI32X4    $0x03, (R9)(BX*1), Z3, Z3
-	VBROADCASTI32X4 (DX)(BX*2), Z4
-	VINSERTI32X4    $0x01, (DI)(BX*2), Z4, Z4
-	VINSERTI32X4    $0x02, (R8)(BX*2), Z4, Z4
-	VINSERTI32X4    $0x03, (R9)(BX*2), Z4, Z4
-	VBROADCASTI32X4 (DX)(SI*1), Z5
-	VINSERTI32X4    $0x01, (DI)(SI*1), Z5, Z5
-	VINSERTI32X4    $0x02, (R8)(SI*1), Z5, Z5
-	VINSERTI32X4    $0x03, (R9)(SI*1), Z5, Z5
+	MOVL            $0x0f0f0f0f, R13
+	VPBROADCASTD    R13, Z1
+	VBROADCASTI32X4 (SI), Z2
+	VINSERTI32X4    $0x01, (R9), Z2, Z2
+	VINSERTI32X4    $0x02, (R10), Z2, Z2
+	VINSERTI32X4    $0x03, (R11), Z2, Z2
+	VBROADCASTI32X4 (SI)(DI*1), Z3
+	VINSERTI32X4    $0x01, (R9)(DI*1), Z3, Z3
+	VINSERTI32X4    $0x02, (R10)(DI*1), Z3, Z3
+	VINSERTI32X4    $0x03, (R11)(DI*1), Z3, Z3
+	VBROADCASTI32X4 (SI)(DI*2), Z4
+	VINSERTI32X4    $0x01, (R9)(DI*2), Z4, Z4
+	VINSERTI32X4    $0x02, (R10)(DI*2), Z4, Z4
+	VINSERTI32X4    $0x03, (R11)(DI*2), Z4, Z4
+	VBROADCASTI32X4 (SI)(R8*1), Z5
+	VINSERTI32X4    $0x01, (R9)(R8*1), Z5, Z5
+	VINSERTI32X4    $0x02, (R10)(R8*1), Z5, Z5
+	VINSERTI32X4    $0x03, (R11)(R8*1), Z5, Z5
 	VPUNPCKLDQ      Z3, Z2, Z6
 	VPUNPCKHDQ      Z3, Z2, Z2
 	VPUNPCKLDQ      Z5, Z4, Z3
@@ -44819,7 +45156,7 @@ TEXT ·pipedIQ4XS512r8(SB), $8-80
 	VPSUBD.BCST     dword00000020<>+0(SB), Z4, Z4
 	VCVTDQ2PS       Z4, Z4
 	VMULPS          Z2, Z4, Z4
-	VMOVUPS         Z4, 4096(AX)
+	VMOVUPS         Z4, 4096(DX)
 	VPSRLD          $0x04, Z3, Z4
 	VPANDD.BCST     dword0000000f<>+0(SB), Z4, Z4
 	VPSRLD          $0x0e, Z5, Z6
@@ -44828,7 +45165,7 @@ TEXT ·pipedIQ4XS512r8(SB), $8-80
 	VPSUBD.BCST     dword00000020<>+0(SB), Z4, Z4
 	VCVTDQ2PS       Z4, Z4
 	VMULPS          Z2, Z4, Z4
-	VMOVUPS         Z4, 4160(AX)
+	VMOVUPS         Z4, 4160(DX)
 	VPSRLD          $0x08, Z3, Z4
 	VPANDD.BCST     dword0000000f<>+0(SB), Z4, Z4
 	VPSRLD          $0x10, Z5, Z6
@@ -44837,7 +45174,7 @@ TEXT ·pipedIQ4XS512r8(SB), $8-80
 	VPSUBD.BCST     dword00000020<>+0(SB), Z4, Z4
 	VCVTDQ2PS       Z4, Z4
 	VMULPS          Z2, Z4, Z4
-	VMOVUPS         Z4, 4224(AX)
+	VMOVUPS         Z4, 4224(DX)
 	VPSRLD          $0x0c, Z3, Z4
 	VPANDD.BCST     dword0000000f<>+0(SB), Z4, Z4
 	VPSRLD          $0x12, Z5, Z6
@@ -44846,7 +45183,7 @@ TEXT ·pipedIQ4XS512r8(SB), $8-80
 	VPSUBD.BCST     dword00000020<>+0(SB), Z4, Z4
 	VCVTDQ2PS       Z4, Z4
 	VMULPS          Z2, Z4, Z4
-	VMOVUPS         Z4, 4288(AX)
+	VMOVUPS         Z4, 4288(DX)
 	VPSRLD          $0x10, Z3, Z4
 	VPANDD.BCST     dword0000000f<>+0(SB), Z4, Z4
 	VPSRLD          $0x14, Z5, Z6
@@ -44855,7 +45192,7 @@ TEXT ·pipedIQ4XS512r8(SB), $8-80
 	VPSUBD.BCST     dword00000020<>+0(SB), Z4, Z4
 	VCVTDQ2PS       Z4, Z4
 	VMULPS          Z2, Z4, Z4
-	VMOVUPS         Z4, 4352(AX)
+	VMOVUPS         Z4, 4352(DX)
 	VPSRLD          $0x14, Z3, Z4
 	VPANDD.BCST     dword0000000f<>+0(SB), Z4, Z4
 	VPSRLD          $0x16, Z5, Z6
@@ -44864,7 +45201,7 @@ TEXT ·pipedIQ4XS512r8(SB), $8-80
 	VPSUBD.BCST     dword00000020<>+0(SB), Z4, Z4
 	VCVTDQ2PS       Z4, Z4
 	VMULPS          Z2, Z4, Z4
-	VMOVUPS         Z4, 4416(AX)
+	VMOVUPS         Z4, 4416(DX)
 	VPSRLD          $0x18, Z3, Z4
 	VPANDD.BCST     dword0000000f<>+0(SB), Z4, Z4
 	VPSRLD          $0x18, Z5, Z6
@@ -44873,7 +45210,7 @@ TEXT ·pipedIQ4XS512r8(SB), $8-80
 	VPSUBD.BCST     dword00000020<>+0(SB), Z4, Z4
 	VCVTDQ2PS       Z4, Z4
 	VMULPS          Z2, Z4, Z4
-	VMOVUPS         Z4, 4480(AX)
+	VMOVUPS         Z4, 4480(DX)
 	VPSRLD          $0x1c, Z3, Z3
 	VPANDD.BCST     dword0000000f<>+0(SB), Z3, Z3
 	VPSRLD          $0x1a, Z5, Z4
@@ -44882,23 +45219,23 @@ TEXT ·pipedIQ4XS512r8(SB), $8-80
 	VPSUBD.BCST     dword00000020<>+0(SB), Z3, Z3
 	VCVTDQ2PS       Z3, Z3
 	VMULPS          Z2, Z3, Z3
-	VMOVUPS         Z3, 4544(AX)
-	VMOVDQU32       8(DX), Z2
-	VMOVDQU32       8(DX)(BX*1), Z3
-	VMOVDQU32       8(DX)(BX*2), Z4
-	VMOVDQU32       8(DX)(SI*1), Z5
-	VMOVDQU32       8(DI), Z6
-	VMOVDQU32       8(DI)(BX*1), Z7
-	VMOVDQU32       8(DI)(BX*2), Z8
-	VMOVDQU32       8(DI)(SI*1), Z9
-	VMOVDQU32       8(R8), Z10
-	VMOVDQU32       8(R8)(BX*1), Z11
-	VMOVDQU32       8(R8)(BX*2), Z12
-	VMOVDQU32       8(R8)(SI*1), Z13
-	VMOVDQU32       8(R9), Z14
-	VMOVDQU32       8(R9)(BX*1), Z15
-	VMOVDQU32       8(R9)(BX*2), Z16
-	VMOVDQU32       8(R9)(SI*1), Z17
+	VMOVUPS         Z3, 4544(DX)
+	VMOVDQU32       8(SI), Z2
+	VMOVDQU32       8(SI)(DI*1), Z3
+	VMOVDQU32       8(SI)(DI*2), Z4
+	VMOVDQU32       8(SI)(R8*1), Z5
+	VMOVDQU32       8(R9), Z6
+	VMOVDQU32       8(R9)(DI*1), Z7
+	VMOVDQU32       8(R9)(DI*2), Z8
+	VMOVDQU32       8(R9)(R8*1), Z9
+	VMOVDQU32       8(R10), Z10
+	VMOVDQU32       8(R10)(DI*1), Z11
+	VMOVDQU32       8(R10)(DI*2), Z12
+	VMOVDQU32       8(R10)(R8*1), Z13
+	VMOVDQU32       8(R11), Z14
+	VMOVDQU32       8(R11)(DI*1), Z15
+	VMOVDQU32       8(R11)(DI*2), Z16
+	VMOVDQU32       8(R11)(R8*1), Z17
 	VPUNPCKLDQ      Z3, Z2, Z18
 	VPUNPCKHDQ      Z3, Z2, Z2
 	VPUNPCKLDQ      Z5, Z4, Z3
@@ -44938,40 +45275,45 @@ TEXT ·pipedIQ4XS512r8(SB), $8-80
 	VSHUFI32X4      $0x88, Z17, Z16, Z12
 	VPANDD          Z1, Z12, Z19
 	VPSHUFB         Z19, Z0, Z19
-	VMOVDQU32       Z19, (AX)
-	PREFETCHT0      (R10)
+	VMOVDQU32       Z19, (DX)
+	PREFETCHT1      (AX)
+	PREFETCHT0      (CX)
 	VPSRLD          $0x04, Z12, Z12
 	VPANDD          Z1, Z12, Z12
 	VPSHUFB         Z12, Z0, Z12
-	VMOVDQU32       Z12, 256(AX)
-	PREFETCHT0      64(R10)
+	VMOVDQU32       Z12, 256(DX)
+	PREFETCHT1      64(AX)
+	PREFETCHT0      64(CX)
 	VSHUFI32X4      $0x88, Z8, Z4, Z12
 	VPANDD          Z1, Z12, Z19
 	VPSHUFB         Z19, Z0, Z19
-	VMOVDQU32       Z19, 512(AX)
+	VMOVDQU32       Z19, 512(DX)
 	VPSRLD          $0x04, Z12, Z12
 	VPANDD          Z1, Z12, Z12
 	VPSHUFB         Z12, Z0, Z12
-	VMOVDQU32       Z12, 768(AX)
-	PREFETCHT0      128(R10)
+	VMOVDQU32       Z12, 768(DX)
+	PREFETCHT1      128(AX)
+	PREFETCHT0      128(CX)
 	VSHUFI32X4      $0xdd, Z17, Z16, Z12
 	VPANDD          Z1, Z12, Z16
 	VPSHUFB         Z16, Z0, Z16
-	VMOVDQU32       Z16, 1024(AX)
+	VMOVDQU32       Z16, 1024(DX)
 	VPSRLD          $0x04, Z12, Z12
 	VPANDD          Z1, Z12, Z12
 	VPSHUFB         Z12, Z0, Z12
-	VMOVDQU32       Z12, 1280(AX)
-	PREFETCHT0      192(R10)
+	VMOVDQU32       Z12, 1280(DX)
+	PREFETCHT1      192(AX)
+	PREFETCHT0      192(CX)
 	VSHUFI32X4      $0xdd, Z8, Z4, Z4
 	VPANDD          Z1, Z4, Z8
 	VPSHUFB         Z8, Z0, Z8
-	VMOVDQU32       Z8, 1536(AX)
+	VMOVDQU32       Z8, 1536(DX)
 	VPSRLD          $0x04, Z4, Z4
 	VPANDD          Z1, Z4, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z4, 1792(AX)
-	PREFETCHT0      256(R10)
+	VMOVDQU32       Z4, 1792(DX)
+	PREFETCHT1      256(AX)
+	PREFETCHT0      256(CX)
 	VSHUFI32X4      $0x88, Z5, Z3, Z4
 	VSHUFI32X4      $0xdd, Z5, Z3, Z3
 	VSHUFI32X4      $0x88, Z13, Z9, Z5
@@ -44979,39 +45321,43 @@ TEXT ·pipedIQ4XS512r8(SB), $8-80
 	VSHUFI32X4      $0x88, Z5, Z4, Z9
 	VPANDD          Z1, Z9, Z12
 	VPSHUFB         Z12, Z0, Z12
-	VMOVDQU32       Z12, 64(AX)
+	VMOVDQU32       Z12, 64(DX)
 	VPSRLD          $0x04, Z9, Z9
 	VPANDD          Z1, Z9, Z9
 	VPSHUFB         Z9, Z0, Z9
-	VMOVDQU32       Z9, 320(AX)
-	PREFETCHT0      320(R10)
+	VMOVDQU32       Z9, 320(DX)
+	PREFETCHT1      320(AX)
+	PREFETCHT0      320(CX)
 	VSHUFI32X4      $0x88, Z8, Z3, Z9
 	VPANDD          Z1, Z9, Z12
 	VPSHUFB         Z12, Z0, Z12
-	VMOVDQU32       Z12, 576(AX)
+	VMOVDQU32       Z12, 576(DX)
 	VPSRLD          $0x04, Z9, Z9
 	VPANDD          Z1, Z9, Z9
 	VPSHUFB         Z9, Z0, Z9
-	VMOVDQU32       Z9, 832(AX)
-	PREFETCHT0      384(R10)
+	VMOVDQU32       Z9, 832(DX)
+	PREFETCHT1      384(AX)
+	PREFETCHT0      384(CX)
 	VSHUFI32X4      $0xdd, Z5, Z4, Z4
 	VPANDD          Z1, Z4, Z5
 	VPSHUFB         Z5, Z0, Z5
-	VMOVDQU32       Z5, 1088(AX)
+	VMOVDQU32       Z5, 1088(DX)
 	VPSRLD          $0x04, Z4, Z4
 	VPANDD          Z1, Z4, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z4, 1344(AX)
-	PREFETCHT0      448(R10)
+	VMOVDQU32       Z4, 1344(DX)
+	PREFETCHT1      448(AX)
+	PREFETCHT0      448(CX)
 	VSHUFI32X4      $0xdd, Z8, Z3, Z3
 	VPANDD          Z1, Z3, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z4, 1600(AX)
+	VMOVDQU32       Z4, 1600(DX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z1, Z3, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z3, 1856(AX)
-	PREFETCHT0      512(R10)
+	VMOVDQU32       Z3, 1856(DX)
+	PREFETCHT1      512(AX)
+	PREFETCHT0      512(CX)
 	VSHUFI32X4      $0x88, Z7, Z18, Z3
 	VSHUFI32X4      $0xdd, Z7, Z18, Z4
 	VSHUFI32X4      $0x88, Z15, Z11, Z5
@@ -45019,39 +45365,43 @@ TEXT ·pipedIQ4XS512r8(SB), $8-80
 	VSHUFI32X4      $0x88, Z5, Z3, Z8
 	VPANDD          Z1, Z8, Z9
 	VPSHUFB         Z9, Z0, Z9
-	VMOVDQU32       Z9, 128(AX)
-	PREFETCHT0      576(R10)
+	VMOVDQU32       Z9, 128(DX)
+	PREFETCHT1      576(AX)
+	PREFETCHT0      576(CX)
 	VPSRLD          $0x04, Z8, Z8
 	VPANDD          Z1, Z8, Z8
 	VPSHUFB         Z8, Z0, Z8
-	VMOVDQU32       Z8, 384(AX)
+	VMOVDQU32       Z8, 384(DX)
 	VSHUFI32X4      $0x88, Z7, Z4, Z8
 	VPANDD          Z1, Z8, Z9
 	VPSHUFB         Z9, Z0, Z9
-	VMOVDQU32       Z9, 640(AX)
-	PREFETCHT0      640(R10)
+	VMOVDQU32       Z9, 640(DX)
+	PREFETCHT1      640(AX)
+	PREFETCHT0      640(CX)
 	VPSRLD          $0x04, Z8, Z8
 	VPANDD          Z1, Z8, Z8
 	VPSHUFB         Z8, Z0, Z8
-	VMOVDQU32       Z8, 896(AX)
+	VMOVDQU32       Z8, 896(DX)
 	VSHUFI32X4      $0xdd, Z5, Z3, Z3
 	VPANDD          Z1, Z3, Z5
 	VPSHUFB         Z5, Z0, Z5
-	VMOVDQU32       Z5, 1152(AX)
-	PREFETCHT0      704(R10)
+	VMOVDQU32       Z5, 1152(DX)
+	PREFETCHT1      704(AX)
+	PREFETCHT0      704(CX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z1, Z3, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z3, 1408(AX)
+	VMOVDQU32       Z3, 1408(DX)
 	VSHUFI32X4      $0xdd, Z7, Z4, Z3
 	VPANDD          Z1, Z3, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z4, 1664(AX)
-	PREFETCHT0      768(R10)
+	VMOVDQU32       Z4, 1664(DX)
+	PREFETCHT1      768(AX)
+	PREFETCHT0      768(CX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z1, Z3, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z3, 1920(AX)
+	VMOVDQU32       Z3, 1920(DX)
 	VSHUFI32X4      $0x88, Z6, Z2, Z3
 	VSHUFI32X4      $0xdd, Z6, Z2, Z2
 	VSHUFI32X4      $0x88, Z14, Z10, Z4
@@ -45059,55 +45409,59 @@ TEXT ·pipedIQ4XS512r8(SB), $8-80
 	VSHUFI32X4      $0x88, Z4, Z3, Z6
 	VPANDD          Z1, Z6, Z7
 	VPSHUFB         Z7, Z0, Z7
-	VMOVDQU32       Z7, 192(AX)
-	PREFETCHT0      832(R10)
+	VMOVDQU32       Z7, 192(DX)
+	PREFETCHT1      832(AX)
+	PREFETCHT0      832(CX)
 	VPSRLD          $0x04, Z6, Z6
 	VPANDD          Z1, Z6, Z6
 	VPSHUFB         Z6, Z0, Z6
-	VMOVDQU32       Z6, 448(AX)
+	VMOVDQU32       Z6, 448(DX)
 	VSHUFI32X4      $0x88, Z5, Z2, Z6
 	VPANDD          Z1, Z6, Z7
 	VPSHUFB         Z7, Z0, Z7
-	VMOVDQU32       Z7, 704(AX)
-	PREFETCHT0      896(R10)
+	VMOVDQU32       Z7, 704(DX)
+	PREFETCHT1      896(AX)
+	PREFETCHT0      896(CX)
 	VPSRLD          $0x04, Z6, Z6
 	VPANDD          Z1, Z6, Z6
 	VPSHUFB         Z6, Z0, Z6
-	VMOVDQU32       Z6, 960(AX)
+	VMOVDQU32       Z6, 960(DX)
 	VSHUFI32X4      $0xdd, Z4, Z3, Z3
 	VPANDD          Z1, Z3, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z4, 1216(AX)
-	PREFETCHT0      960(R10)
+	VMOVDQU32       Z4, 1216(DX)
+	PREFETCHT1      960(AX)
+	PREFETCHT0      960(CX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z1, Z3, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z3, 1472(AX)
+	VMOVDQU32       Z3, 1472(DX)
 	VSHUFI32X4      $0xdd, Z5, Z2, Z2
 	VPANDD          Z1, Z2, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z3, 1728(AX)
-	PREFETCHT0      1024(R10)
+	VMOVDQU32       Z3, 1728(DX)
+	PREFETCHT1      1024(AX)
+	PREFETCHT0      1024(CX)
 	VPSRLD          $0x04, Z2, Z2
 	VPANDD          Z1, Z2, Z2
 	VPSHUFB         Z2, Z0, Z2
-	VMOVDQU32       Z2, 1984(AX)
-	VMOVDQU32       72(DX), Z2
-	VMOVDQU32       72(DX)(BX*1), Z3
-	VMOVDQU32       72(DX)(BX*2), Z4
-	VMOVDQU32       72(DX)(SI*1), Z5
-	VMOVDQU32       72(DI), Z6
-	VMOVDQU32       72(DI)(BX*1), Z7
-	VMOVDQU32       72(DI)(BX*2), Z8
-	VMOVDQU32       72(DI)(SI*1), Z9
-	VMOVDQU32       72(R8), Z10
-	VMOVDQU32       72(R8)(BX*1), Z11
-	VMOVDQU32       72(R8)(BX*2), Z12
-	VMOVDQU32       72(R8)(SI*1), Z13
-	VMOVDQU32       72(R9), Z14
-	VMOVDQU32       72(R9)(BX*1), Z15
-	VMOVDQU32       72(R9)(BX*2), Z16
-	VMOVDQU32       72(R9)(SI*1), Z17
+	VMOVDQU32       Z2, 1984(DX)
+	VMOVDQU32       72(SI), Z2
+	VMOVDQU32       72(SI)(DI*1), Z3
+	VMOVDQU32       72(SI)(DI*2), Z4
+	VMOVDQU32       72(SI)(R8*1), Z5
+	VMOVDQU32       72(R9), Z6
+	VMOVDQU32       72(R9)(DI*1), Z7
+	VMOVDQU32       72(R9)(DI*2), Z8
+	VMOVDQU32       72(R9)(R8*1), Z9
+	VMOVDQU32       72(R10), Z10
+	VMOVDQU32       72(R10)(DI*1), Z11
+	VMOVDQU32       72(R10)(DI*2), Z12
+	VMOVDQU32       72(R10)(R8*1), Z13
+	VMOVDQU32       72(R11), Z14
+	VMOVDQU32       72(R11)(DI*1), Z15
+	VMOVDQU32       72(R11)(DI*2), Z16
+	VMOVDQU32       72(R11)(R8*1), Z17
 	VPUNPCKLDQ      Z3, Z2, Z18
 	VPUNPCKHDQ      Z3, Z2, Z2
 	VPUNPCKLDQ      Z5, Z4, Z3
@@ -45147,40 +45501,45 @@ TEXT ·pipedIQ4XS512r8(SB), $8-80
 	VSHUFI32X4      $0x88, Z17, Z16, Z12
 	VPANDD          Z1, Z12, Z19
 	VPSHUFB         Z19, Z0, Z19
-	VMOVDQU32       Z19, 2048(AX)
-	PREFETCHT0      1088(R10)
+	VMOVDQU32       Z19, 2048(DX)
+	PREFETCHT1      1088(AX)
+	PREFETCHT0      1088(CX)
 	VPSRLD          $0x04, Z12, Z12
 	VPANDD          Z1, Z12, Z12
 	VPSHUFB         Z12, Z0, Z12
-	VMOVDQU32       Z12, 2304(AX)
-	PREFETCHT0      1152(R10)
+	VMOVDQU32       Z12, 2304(DX)
+	PREFETCHT1      1152(AX)
+	PREFETCHT0      1152(CX)
 	VSHUFI32X4      $0x88, Z8, Z4, Z12
 	VPANDD          Z1, Z12, Z19
 	VPSHUFB         Z19, Z0, Z19
-	VMOVDQU32       Z19, 2560(AX)
+	VMOVDQU32       Z19, 2560(DX)
 	VPSRLD          $0x04, Z12, Z12
 	VPANDD          Z1, Z12, Z12
 	VPSHUFB         Z12, Z0, Z12
-	VMOVDQU32       Z12, 2816(AX)
-	PREFETCHT0      1216(R10)
+	VMOVDQU32       Z12, 2816(DX)
+	PREFETCHT1      1216(AX)
+	PREFETCHT0      1216(CX)
 	VSHUFI32X4      $0xdd, Z17, Z16, Z12
 	VPANDD          Z1, Z12, Z16
 	VPSHUFB         Z16, Z0, Z16
-	VMOVDQU32       Z16, 3072(AX)
+	VMOVDQU32       Z16, 3072(DX)
 	VPSRLD          $0x04, Z12, Z12
 	VPANDD          Z1, Z12, Z12
 	VPSHUFB         Z12, Z0, Z12
-	VMOVDQU32       Z12, 3328(AX)
-	PREFETCHT0      1280(R10)
+	VMOVDQU32       Z12, 3328(DX)
+	PREFETCHT1      1280(AX)
+	PREFETCHT0      1280(CX)
 	VSHUFI32X4      $0xdd, Z8, Z4, Z4
 	VPANDD          Z1, Z4, Z8
 	VPSHUFB         Z8, Z0, Z8
-	VMOVDQU32       Z8, 3584(AX)
+	VMOVDQU32       Z8, 3584(DX)
 	VPSRLD          $0x04, Z4, Z4
 	VPANDD          Z1, Z4, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z4, 3840(AX)
-	PREFETCHT0      1344(R10)
+	VMOVDQU32       Z4, 3840(DX)
+	PREFETCHT1      1344(AX)
+	PREFETCHT0      1344(CX)
 	VSHUFI32X4      $0x88, Z5, Z3, Z4
 	VSHUFI32X4      $0xdd, Z5, Z3, Z3
 	VSHUFI32X4      $0x88, Z13, Z9, Z5
@@ -45188,39 +45547,43 @@ TEXT ·pipedIQ4XS512r8(SB), $8-80
 	VSHUFI32X4      $0x88, Z5, Z4, Z9
 	VPANDD          Z1, Z9, Z12
 	VPSHUFB         Z12, Z0, Z12
-	VMOVDQU32       Z12, 2112(AX)
+	VMOVDQU32       Z12, 2112(DX)
 	VPSRLD          $0x04, Z9, Z9
 	VPANDD          Z1, Z9, Z9
 	VPSHUFB         Z9, Z0, Z9
-	VMOVDQU32       Z9, 2368(AX)
-	PREFETCHT0      1408(R10)
+	VMOVDQU32       Z9, 2368(DX)
+	PREFETCHT1      1408(AX)
+	PREFETCHT0      1408(CX)
 	VSHUFI32X4      $0x88, Z8, Z3, Z9
 	VPANDD          Z1, Z9, Z12
 	VPSHUFB         Z12, Z0, Z12
-	VMOVDQU32       Z12, 2624(AX)
+	VMOVDQU32       Z12, 2624(DX)
 	VPSRLD          $0x04, Z9, Z9
 	VPANDD          Z1, Z9, Z9
 	VPSHUFB         Z9, Z0, Z9
-	VMOVDQU32       Z9, 2880(AX)
-	PREFETCHT0      1472(R10)
+	VMOVDQU32       Z9, 2880(DX)
+	PREFETCHT1      1472(AX)
+	PREFETCHT0      1472(CX)
 	VSHUFI32X4      $0xdd, Z5, Z4, Z4
 	VPANDD          Z1, Z4, Z5
 	VPSHUFB         Z5, Z0, Z5
-	VMOVDQU32       Z5, 3136(AX)
+	VMOVDQU32       Z5, 3136(DX)
 	VPSRLD          $0x04, Z4, Z4
 	VPANDD          Z1, Z4, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z4, 3392(AX)
-	PREFETCHT0      1536(R10)
+	VMOVDQU32       Z4, 3392(DX)
+	PREFETCHT1      1536(AX)
+	PREFETCHT0      1536(CX)
 	VSHUFI32X4      $0xdd, Z8, Z3, Z3
 	VPANDD          Z1, Z3, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z4, 3648(AX)
+	VMOVDQU32       Z4, 3648(DX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z1, Z3, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z3, 3904(AX)
-	PREFETCHT0      1600(R10)
+	VMOVDQU32       Z3, 3904(DX)
+	PREFETCHT1      1600(AX)
+	PREFETCHT0      1600(CX)
 	VSHUFI32X4      $0x88, Z7, Z18, Z3
 	VSHUFI32X4      $0xdd, Z7, Z18, Z4
 	VSHUFI32X4      $0x88, Z15, Z11, Z5
@@ -45228,39 +45591,43 @@ TEXT ·pipedIQ4XS512r8(SB), $8-80
 	VSHUFI32X4      $0x88, Z5, Z3, Z8
 	VPANDD          Z1, Z8, Z9
 	VPSHUFB         Z9, Z0, Z9
-	VMOVDQU32       Z9, 2176(AX)
-	PREFETCHT0      1664(R10)
+	VMOVDQU32       Z9, 2176(DX)
+	PREFETCHT1      1664(AX)
+	PREFETCHT0      1664(CX)
 	VPSRLD          $0x04, Z8, Z8
 	VPANDD          Z1, Z8, Z8
 	VPSHUFB         Z8, Z0, Z8
-	VMOVDQU32       Z8, 2432(AX)
+	VMOVDQU32       Z8, 2432(DX)
 	VSHUFI32X4      $0x88, Z7, Z4, Z8
 	VPANDD          Z1, Z8, Z9
 	VPSHUFB         Z9, Z0, Z9
-	VMOVDQU32       Z9, 2688(AX)
-	PREFETCHT0      1728(R10)
+	VMOVDQU32       Z9, 2688(DX)
+	PREFETCHT1      1728(AX)
+	PREFETCHT0      1728(CX)
 	VPSRLD          $0x04, Z8, Z8
 	VPANDD          Z1, Z8, Z8
 	VPSHUFB         Z8, Z0, Z8
-	VMOVDQU32       Z8, 2944(AX)
+	VMOVDQU32       Z8, 2944(DX)
 	VSHUFI32X4      $0xdd, Z5, Z3, Z3
 	VPANDD          Z1, Z3, Z5
 	VPSHUFB         Z5, Z0, Z5
-	VMOVDQU32       Z5, 3200(AX)
-	PREFETCHT0      1792(R10)
+	VMOVDQU32       Z5, 3200(DX)
+	PREFETCHT1      1792(AX)
+	PREFETCHT0      1792(CX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z1, Z3, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z3, 3456(AX)
+	VMOVDQU32       Z3, 3456(DX)
 	VSHUFI32X4      $0xdd, Z7, Z4, Z3
 	VPANDD          Z1, Z3, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z4, 3712(AX)
-	PREFETCHT0      1856(R10)
+	VMOVDQU32       Z4, 3712(DX)
+	PREFETCHT1      1856(AX)
+	PREFETCHT0      1856(CX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z1, Z3, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z3, 3968(AX)
+	VMOVDQU32       Z3, 3968(DX)
 	VSHUFI32X4      $0x88, Z6, Z2, Z3
 	VSHUFI32X4      $0xdd, Z6, Z2, Z2
 	VSHUFI32X4      $0x88, Z14, Z10, Z4
@@ -45268,80 +45635,95 @@ TEXT ·pipedIQ4XS512r8(SB), $8-80
 	VSHUFI32X4      $0x88, Z4, Z3, Z6
 	VPANDD          Z1, Z6, Z7
 	VPSHUFB         Z7, Z0, Z7
-	VMOVDQU32       Z7, 2240(AX)
-	PREFETCHT0      1920(R10)
+	VMOVDQU32       Z7, 2240(DX)
+	PREFETCHT1      1920(AX)
+	PREFETCHT0      1920(CX)
 	VPSRLD          $0x04, Z6, Z6
 	VPANDD          Z1, Z6, Z6
 	VPSHUFB         Z6, Z0, Z6
-	VMOVDQU32       Z6, 2496(AX)
+	VMOVDQU32       Z6, 2496(DX)
 	VSHUFI32X4      $0x88, Z5, Z2, Z6
 	VPANDD          Z1, Z6, Z7
 	VPSHUFB         Z7, Z0, Z7
-	VMOVDQU32       Z7, 2752(AX)
-	PREFETCHT0      1984(R10)
+	VMOVDQU32       Z7, 2752(DX)
+	PREFETCHT1      1984(AX)
+	PREFETCHT0      1984(CX)
 	VPSRLD          $0x04, Z6, Z6
 	VPANDD          Z1, Z6, Z6
 	VPSHUFB         Z6, Z0, Z6
-	VMOVDQU32       Z6, 3008(AX)
+	VMOVDQU32       Z6, 3008(DX)
 	VSHUFI32X4      $0xdd, Z4, Z3, Z3
 	VPANDD          Z1, Z3, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z4, 3264(AX)
-	PREFETCHT0      2048(R10)
+	VMOVDQU32       Z4, 3264(DX)
+	PREFETCHT1      2048(AX)
+	PREFETCHT0      2048(CX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z1, Z3, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z3, 3520(AX)
+	VMOVDQU32       Z3, 3520(DX)
 	VSHUFI32X4      $0xdd, Z5, Z2, Z2
 	VPANDD          Z1, Z2, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z3, 3776(AX)
-	PREFETCHT0      2112(R10)
+	VMOVDQU32       Z3, 3776(DX)
+	PREFETCHT1      2112(AX)
+	PREFETCHT0      2112(CX)
 	VPSRLD          $0x04, Z2, Z2
 	VPANDD          Z1, Z2, Z2
 	VPSHUFB         Z2, Z0, Z2
-	VMOVDQU32       Z2, 4032(AX)
+	VMOVDQU32       Z2, 4032(DX)
 
 tile:
-	MOVQ x+48(FP), R12
-	MOVQ dx+56(FP), R13
-	MOVQ biases+72(FP), R14
-	MOVQ blocks+40(FP), R15
-	MOVQ R15, (SP)
+	MOVQ x+48(FP), R13
+	MOVQ dx+56(FP), R14
+	MOVQ biases+72(FP), R15
+	MOVQ blocks+40(FP), BP
+	MOVQ BP, (SP)
 
 block:
-	XCHGQ  AX, CX
-	MOVQ   $0x00000088, R15
+	XCHGQ  DX, BX
+	MOVQ   $0x00000088, BP
 	CMPQ   (SP), $0x01
 	JNE    step
-	IMUL3Q $0x0f, BX, R15
-	ADDQ   $0x88, R15
+	IMUL3Q $0x0f, DI, BP
+	ADDQ   $0x88, BP
 	CMPQ   tiles+32(FP), $0x01
 	JNE    step
-	XORQ   R15, R15
+	XORQ   BP, BP
 
 step:
-	ADDQ             R15, DX
-	ADDQ             R15, DI
-	ADDQ             R15, R8
-	ADDQ             R15, R9
-	ADDQ             $0x00000880, R10
-	VBROADCASTI32X4  (DX), Z2
-	VINSERTI32X4     $0x01, (DI), Z2, Z2
-	VINSERTI32X4     $0x02, (R8), Z2, Z2
-	VINSERTI32X4     $0x03, (R9), Z2, Z2
-	VBROADCASTI32X4  (DX)(BX*1), Z3
-	VINSERTI32X4     $0x01, (DI)(BX*1), Z3, Z3
-	VINSERTI32X4     $0x02, (R8)(BX*1), Z3, Z3
-	VINSERTI32X4     $0x03, (R9)(BX*1), Z3, Z3
-	VBROADCASTI32X4  (DX)(BX*2), Z4
-	VINSERTI32X4     $0x01, (DI)(BX*2), Z4, Z4
-	VINSERTI32X4     $0x02, (R8)(BX*2), Z4, Z4
-	VINSERTI32X4     $0x03, (R9)(BX*2), Z4, Z4
-	VBROADCASTI32X4  (DX)(SI*1), Z5
-	VINSERTI32X4     $0x01, (DI)(SI*1), Z5, Z5
-	VINSERTI32X4     $0x02, (R8)(SI*1), Z5, Z5
-	VINSERTI32X4     $0x03, (R9)(SI*1), Z5, Z5
+	ADDQ BP, SI
+	ADDQ BP, R9
+	ADDQ BP, R10
+	ADDQ BP, R11
+	ADDQ $0x00000880, AX
+	ADDQ $0x00000880, CX
+	DECQ left+104(FP)
+	JNZ  fetchleft
+	MOVQ then+112(FP), AX
+
+fetchleft:
+	DECQ nearLeft+96(FP)
+	JNZ  fetchnearLeft
+	MOVQ then+112(FP), CX
+
+fetchnearLeft:
+	VBROADCASTI32X4  (SI), Z2
+	VINSERTI32X4     $0x01, (R9), Z2, Z2
+	VINSERTI32X4     $0x02, (R10), Z2, Z2
+	VINSERTI32X4     $0x03, (R11), Z2, Z2
+	VBROADCASTI32X4  (SI)(DI*1), Z3
+	VINSERTI32X4     $0x01, (R9)(DI*1), Z3, Z3
+	VINSERTI32X4     $0x02, (R10)(DI*1), Z3, Z3
+	VINSERTI32X4     $0x03, (R11)(DI*1), Z3, Z3
+	VBROADCASTI32X4  (SI)(DI*2), Z4
+	VINSERTI32X4     $0x01, (R9)(DI*2), Z4, Z4
+	VINSERTI32X4     $0x02, (R10)(DI*2), Z4, Z4
+	VINSERTI32X4     $0x03, (R11)(DI*2), Z4, Z4
+	VBROADCASTI32X4  (SI)(R8*1), Z5
+	VINSERTI32X4     $0x01, (R9)(R8*1), Z5, Z5
+	VINSERTI32X4     $0x02, (R10)(R8*1), Z5, Z5
+	VINSERTI32X4     $0x03, (R11)(R8*1), Z5, Z5
 	VPUNPCKLDQ       Z3, Z2, Z6
 	VPUNPCKHDQ       Z3, Z2, Z2
 	VPUNPCKLDQ       Z5, Z4, Z3
@@ -45360,7 +45742,7 @@ step:
 	VPSUBD.BCST      dword00000020<>+0(SB), Z4, Z4
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z2, Z4, Z4
-	VMOVUPS          Z4, 4096(AX)
+	VMOVUPS          Z4, 4096(DX)
 	VPSRLD           $0x04, Z3, Z4
 	VPANDD.BCST      dword0000000f<>+0(SB), Z4, Z4
 	VPSRLD           $0x0e, Z5, Z6
@@ -45369,7 +45751,7 @@ step:
 	VPSUBD.BCST      dword00000020<>+0(SB), Z4, Z4
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z2, Z4, Z4
-	VMOVUPS          Z4, 4160(AX)
+	VMOVUPS          Z4, 4160(DX)
 	VPSRLD           $0x08, Z3, Z4
 	VPANDD.BCST      dword0000000f<>+0(SB), Z4, Z4
 	VPSRLD           $0x10, Z5, Z6
@@ -45378,7 +45760,7 @@ step:
 	VPSUBD.BCST      dword00000020<>+0(SB), Z4, Z4
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z2, Z4, Z4
-	VMOVUPS          Z4, 4224(AX)
+	VMOVUPS          Z4, 4224(DX)
 	VPSRLD           $0x0c, Z3, Z4
 	VPANDD.BCST      dword0000000f<>+0(SB), Z4, Z4
 	VPSRLD           $0x12, Z5, Z6
@@ -45387,7 +45769,7 @@ step:
 	VPSUBD.BCST      dword00000020<>+0(SB), Z4, Z4
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z2, Z4, Z4
-	VMOVUPS          Z4, 4288(AX)
+	VMOVUPS          Z4, 4288(DX)
 	VPSRLD           $0x10, Z3, Z4
 	VPANDD.BCST      dword0000000f<>+0(SB), Z4, Z4
 	VPSRLD           $0x14, Z5, Z6
@@ -45396,7 +45778,7 @@ step:
 	VPSUBD.BCST      dword00000020<>+0(SB), Z4, Z4
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z2, Z4, Z4
-	VMOVUPS          Z4, 4352(AX)
+	VMOVUPS          Z4, 4352(DX)
 	VPSRLD           $0x14, Z3, Z4
 	VPANDD.BCST      dword0000000f<>+0(SB), Z4, Z4
 	VPSRLD           $0x16, Z5, Z6
@@ -45405,7 +45787,7 @@ step:
 	VPSUBD.BCST      dword00000020<>+0(SB), Z4, Z4
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z2, Z4, Z4
-	VMOVUPS          Z4, 4416(AX)
+	VMOVUPS          Z4, 4416(DX)
 	VPSRLD           $0x18, Z3, Z4
 	VPANDD.BCST      dword0000000f<>+0(SB), Z4, Z4
 	VPSRLD           $0x18, Z5, Z6
@@ -45414,7 +45796,7 @@ step:
 	VPSUBD.BCST      dword00000020<>+0(SB), Z4, Z4
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z2, Z4, Z4
-	VMOVUPS          Z4, 4480(AX)
+	VMOVUPS          Z4, 4480(DX)
 	VPSRLD           $0x1c, Z3, Z3
 	VPANDD.BCST      dword0000000f<>+0(SB), Z3, Z3
 	VPSRLD           $0x1a, Z5, Z4
@@ -45423,84 +45805,84 @@ step:
 	VPSUBD.BCST      dword00000020<>+0(SB), Z3, Z3
 	VCVTDQ2PS        Z3, Z3
 	VMULPS           Z2, Z3, Z3
-	VMOVUPS          Z3, 4544(AX)
-	VMOVDQU32        8(DX), Z2
-	VMOVDQU32        8(DX)(BX*1), Z3
-	VMOVDQU32        8(DX)(BX*2), Z4
-	VMOVDQU32        8(DX)(SI*1), Z5
-	VMOVDQU32        8(DI), Z6
-	VMOVDQU32        8(DI)(BX*1), Z7
-	VMOVDQU32        8(DI)(BX*2), Z8
-	VMOVDQU32        8(DI)(SI*1), Z9
-	VMOVDQU32        8(R8), Z10
-	VMOVDQU32        8(R8)(BX*1), Z11
-	VMOVDQU32        8(R8)(BX*2), Z12
-	VMOVDQU32        8(R8)(SI*1), Z13
-	VMOVDQU32        8(R9), Z14
-	VMOVDQU32        8(R9)(BX*1), Z15
-	VMOVDQU32        8(R9)(BX*2), Z16
-	VMOVDQU32        8(R9)(SI*1), Z17
+	VMOVUPS          Z3, 4544(DX)
+	VMOVDQU32        8(SI), Z2
+	VMOVDQU32        8(SI)(DI*1), Z3
+	VMOVDQU32        8(SI)(DI*2), Z4
+	VMOVDQU32        8(SI)(R8*1), Z5
+	VMOVDQU32        8(R9), Z6
+	VMOVDQU32        8(R9)(DI*1), Z7
+	VMOVDQU32        8(R9)(DI*2), Z8
+	VMOVDQU32        8(R9)(R8*1), Z9
+	VMOVDQU32        8(R10), Z10
+	VMOVDQU32        8(R10)(DI*1), Z11
+	VMOVDQU32        8(R10)(DI*2), Z12
+	VMOVDQU32        8(R10)(R8*1), Z13
+	VMOVDQU32        8(R11), Z14
+	VMOVDQU32        8(R11)(DI*1), Z15
+	VMOVDQU32        8(R11)(DI*2), Z16
+	VMOVDQU32        8(R11)(R8*1), Z17
 	VPUNPCKLDQ       Z3, Z2, Z18
 	VPUNPCKHDQ       Z3, Z2, Z2
-	VMOVUPS          (R11), Z3
-	VMOVUPS          64(R11), Z19
-	VMOVUPS          128(R11), Z20
-	VMOVUPS          192(R11), Z21
-	VPBROADCASTD     (R14), Z22
-	VPBROADCASTD     4(R14), Z23
-	VPBROADCASTD     8(R14), Z24
-	VPBROADCASTD     12(R14), Z25
-	VMOVDQU32        (CX), Z26
+	VMOVUPS          (R12), Z3
+	VMOVUPS          64(R12), Z19
+	VMOVUPS          128(R12), Z20
+	VMOVUPS          192(R12), Z21
+	VPBROADCASTD     (R15), Z22
+	VPBROADCASTD     4(R15), Z23
+	VPBROADCASTD     8(R15), Z24
+	VPBROADCASTD     12(R15), Z25
+	VMOVDQU32        (BX), Z26
 	VPUNPCKLDQ       Z5, Z4, Z27
 	VPUNPCKHDQ       Z5, Z4, Z4
-	VPDPBUSD.BCST    (R12), Z26, Z22
-	VPDPBUSD.BCST    4(R12), Z26, Z23
-	VPDPBUSD.BCST    8(R12), Z26, Z24
-	VPDPBUSD.BCST    12(R12), Z26, Z25
-	VMOVDQU32        64(CX), Z5
-	VPDPBUSD.BCST    32(R12), Z5, Z22
-	VPDPBUSD.BCST    36(R12), Z5, Z23
-	VPDPBUSD.BCST    40(R12), Z5, Z24
+	VPDPBUSD.BCST    (R13), Z26, Z22
+	VPDPBUSD.BCST    4(R13), Z26, Z23
+	VPDPBUSD.BCST    8(R13), Z26, Z24
+	VPDPBUSD.BCST    12(R13), Z26, Z25
+	VMOVDQU32        64(BX), Z5
+	VPDPBUSD.BCST    32(R13), Z5, Z22
+	VPDPBUSD.BCST    36(R13), Z5, Z23
+	VPDPBUSD.BCST    40(R13), Z5, Z24
 	VPUNPCKLDQ       Z7, Z6, Z26
 	VPUNPCKHDQ       Z7, Z6, Z6
-	VPDPBUSD.BCST    44(R12), Z5, Z25
-	VMOVDQU32        128(CX), Z5
-	VPDPBUSD.BCST    64(R12), Z5, Z22
-	VPDPBUSD.BCST    68(R12), Z5, Z23
-	VPDPBUSD.BCST    72(R12), Z5, Z24
-	VPDPBUSD.BCST    76(R12), Z5, Z25
-	VMOVDQU32        192(CX), Z5
-	VPDPBUSD.BCST    96(R12), Z5, Z22
+	VPDPBUSD.BCST    44(R13), Z5, Z25
+	VMOVDQU32        128(BX), Z5
+	VPDPBUSD.BCST    64(R13), Z5, Z22
+	VPDPBUSD.BCST    68(R13), Z5, Z23
+	VPDPBUSD.BCST    72(R13), Z5, Z24
+	VPDPBUSD.BCST    76(R13), Z5, Z25
+	VMOVDQU32        192(BX), Z5
+	VPDPBUSD.BCST    96(R13), Z5, Z22
 	VPUNPCKLDQ       Z9, Z8, Z7
 	VPUNPCKHDQ       Z9, Z8, Z8
-	VPDPBUSD.BCST    100(R12), Z5, Z23
-	VPDPBUSD.BCST    104(R12), Z5, Z24
-	VPDPBUSD.BCST    108(R12), Z5, Z25
-	VMOVDQU32        256(CX), Z5
-	VPDPBUSD.BCST    128(R12), Z5, Z22
-	VPDPBUSD.BCST    132(R12), Z5, Z23
-	VPDPBUSD.BCST    136(R12), Z5, Z24
-	VPDPBUSD.BCST    140(R12), Z5, Z25
-	VMOVDQU32        320(CX), Z5
+	VPDPBUSD.BCST    100(R13), Z5, Z23
+	VPDPBUSD.BCST    104(R13), Z5, Z24
+	VPDPBUSD.BCST    108(R13), Z5, Z25
+	VMOVDQU32        256(BX), Z5
+	VPDPBUSD.BCST    128(R13), Z5, Z22
+	VPDPBUSD.BCST    132(R13), Z5, Z23
+	VPDPBUSD.BCST    136(R13), Z5, Z24
+	VPDPBUSD.BCST    140(R13), Z5, Z25
+	VMOVDQU32        320(BX), Z5
 	VPUNPCKLDQ       Z11, Z10, Z9
 	VPUNPCKHDQ       Z11, Z10, Z10
-	VPDPBUSD.BCST    160(R12), Z5, Z22
-	VPDPBUSD.BCST    164(R12), Z5, Z23
-	VPDPBUSD.BCST    168(R12), Z5, Z24
-	VPDPBUSD.BCST    172(R12), Z5, Z25
-	VMOVDQU32        384(CX), Z5
-	VPDPBUSD.BCST    192(R12), Z5, Z22
-	VPDPBUSD.BCST    196(R12), Z5, Z23
-	VPDPBUSD.BCST    200(R12), Z5, Z24
+	VPDPBUSD.BCST    160(R13), Z5, Z22
+	VPDPBUSD.BCST    164(R13), Z5, Z23
+	VPDPBUSD.BCST    168(R13), Z5, Z24
+	VPDPBUSD.BCST    172(R13), Z5, Z25
+	VMOVDQU32        384(BX), Z5
+	VPDPBUSD.BCST    192(R13), Z5, Z22
+	VPDPBUSD.BCST    196(R13), Z5, Z23
+	VPDPBUSD.BCST    200(R13), Z5, Z24
 	VPUNPCKLDQ       Z13, Z12, Z11
 	VPUNPCKHDQ       Z13, Z12, Z12
-	VPDPBUSD.BCST    204(R12), Z5, Z25
-	VMOVDQU32        448(CX), Z5
-	VPDPBUSD.BCST    224(R12), Z5, Z22
-	VPDPBUSD.BCST    228(R12), Z5, Z23
-	VPDPBUSD.BCST    232(R12), Z5, Z24
-	VPDPBUSD.BCST    236(R12), Z5, Z25
-	VMOVUPS          4096(CX), Z5
+	VPDPBUSD.BCST    204(R13), Z5, Z25
+	VMOVDQU32        448(BX), Z5
+	VPDPBUSD.BCST    224(R13), Z5, Z22
+	VPDPBUSD.BCST    228(R13), Z5, Z23
+	VPDPBUSD.BCST    232(R13), Z5, Z24
+	VPDPBUSD.BCST    236(R13), Z5, Z25
+	VMOVUPS          4096(BX), Z5
 	VCVTDQ2PS        Z22, Z22
 	VPUNPCKLDQ       Z15, Z14, Z13
 	VPUNPCKHDQ       Z15, Z14, Z14
@@ -45511,67 +45893,67 @@ step:
 	VMULPS           Z5, Z24, Z24
 	VCVTDQ2PS        Z25, Z25
 	VMULPS           Z5, Z25, Z25
-	VFMADD231PS.BCST (R13), Z22, Z3
+	VFMADD231PS.BCST (R14), Z22, Z3
 	VPUNPCKLDQ       Z17, Z16, Z5
 	VPUNPCKHDQ       Z17, Z16, Z15
-	VFMADD231PS.BCST 4(R13), Z23, Z19
-	VFMADD231PS.BCST 8(R13), Z24, Z20
-	VFMADD231PS.BCST 12(R13), Z25, Z21
-	VPBROADCASTD     32(R14), Z16
-	VPBROADCASTD     36(R14), Z17
-	VPBROADCASTD     40(R14), Z22
-	VPBROADCASTD     44(R14), Z23
-	VMOVDQU32        512(CX), Z24
-	VPDPBUSD.BCST    256(R12), Z24, Z16
+	VFMADD231PS.BCST 4(R14), Z23, Z19
+	VFMADD231PS.BCST 8(R14), Z24, Z20
+	VFMADD231PS.BCST 12(R14), Z25, Z21
+	VPBROADCASTD     32(R15), Z16
+	VPBROADCASTD     36(R15), Z17
+	VPBROADCASTD     40(R15), Z22
+	VPBROADCASTD     44(R15), Z23
+	VMOVDQU32        512(BX), Z24
+	VPDPBUSD.BCST    256(R13), Z24, Z16
 	VPUNPCKLQDQ      Z27, Z18, Z25
 	VPUNPCKHQDQ      Z27, Z18, Z18
-	VPDPBUSD.BCST    260(R12), Z24, Z17
-	VPDPBUSD.BCST    264(R12), Z24, Z22
-	VPDPBUSD.BCST    268(R12), Z24, Z23
-	VMOVDQU32        576(CX), Z24
-	VPDPBUSD.BCST    288(R12), Z24, Z16
-	VPDPBUSD.BCST    292(R12), Z24, Z17
-	VPDPBUSD.BCST    296(R12), Z24, Z22
-	VPDPBUSD.BCST    300(R12), Z24, Z23
+	VPDPBUSD.BCST    260(R13), Z24, Z17
+	VPDPBUSD.BCST    264(R13), Z24, Z22
+	VPDPBUSD.BCST    268(R13), Z24, Z23
+	VMOVDQU32        576(BX), Z24
+	VPDPBUSD.BCST    288(R13), Z24, Z16
+	VPDPBUSD.BCST    292(R13), Z24, Z17
+	VPDPBUSD.BCST    296(R13), Z24, Z22
+	VPDPBUSD.BCST    300(R13), Z24, Z23
 	VPUNPCKLQDQ      Z4, Z2, Z24
 	VPUNPCKHQDQ      Z4, Z2, Z2
-	VMOVDQU32        640(CX), Z4
-	VPDPBUSD.BCST    320(R12), Z4, Z16
-	VPDPBUSD.BCST    324(R12), Z4, Z17
-	VPDPBUSD.BCST    328(R12), Z4, Z22
-	VPDPBUSD.BCST    332(R12), Z4, Z23
-	VMOVDQU32        704(CX), Z4
-	VPDPBUSD.BCST    352(R12), Z4, Z16
-	VPDPBUSD.BCST    356(R12), Z4, Z17
+	VMOVDQU32        640(BX), Z4
+	VPDPBUSD.BCST    320(R13), Z4, Z16
+	VPDPBUSD.BCST    324(R13), Z4, Z17
+	VPDPBUSD.BCST    328(R13), Z4, Z22
+	VPDPBUSD.BCST    332(R13), Z4, Z23
+	VMOVDQU32        704(BX), Z4
+	VPDPBUSD.BCST    352(R13), Z4, Z16
+	VPDPBUSD.BCST    356(R13), Z4, Z17
 	VPUNPCKLQDQ      Z7, Z26, Z27
 	VPUNPCKHQDQ      Z7, Z26, Z7
-	VPDPBUSD.BCST    360(R12), Z4, Z22
-	VPDPBUSD.BCST    364(R12), Z4, Z23
-	VMOVDQU32        768(CX), Z4
-	VPDPBUSD.BCST    384(R12), Z4, Z16
-	VPDPBUSD.BCST    388(R12), Z4, Z17
-	VPDPBUSD.BCST    392(R12), Z4, Z22
-	VPDPBUSD.BCST    396(R12), Z4, Z23
-	VMOVDQU32        832(CX), Z4
-	VPDPBUSD.BCST    416(R12), Z4, Z16
+	VPDPBUSD.BCST    360(R13), Z4, Z22
+	VPDPBUSD.BCST    364(R13), Z4, Z23
+	VMOVDQU32        768(BX), Z4
+	VPDPBUSD.BCST    384(R13), Z4, Z16
+	VPDPBUSD.BCST    388(R13), Z4, Z17
+	VPDPBUSD.BCST    392(R13), Z4, Z22
+	VPDPBUSD.BCST    396(R13), Z4, Z23
+	VMOVDQU32        832(BX), Z4
+	VPDPBUSD.BCST    416(R13), Z4, Z16
 	VPUNPCKLQDQ      Z8, Z6, Z26
 	VPUNPCKHQDQ      Z8, Z6, Z6
-	VPDPBUSD.BCST    420(R12), Z4, Z17
-	VPDPBUSD.BCST    424(R12), Z4, Z22
-	VPDPBUSD.BCST    428(R12), Z4, Z23
-	VMOVDQU32        896(CX), Z4
-	VPDPBUSD.BCST    448(R12), Z4, Z16
-	VPDPBUSD.BCST    452(R12), Z4, Z17
-	VPDPBUSD.BCST    456(R12), Z4, Z22
-	VPDPBUSD.BCST    460(R12), Z4, Z23
+	VPDPBUSD.BCST    420(R13), Z4, Z17
+	VPDPBUSD.BCST    424(R13), Z4, Z22
+	VPDPBUSD.BCST    428(R13), Z4, Z23
+	VMOVDQU32        896(BX), Z4
+	VPDPBUSD.BCST    448(R13), Z4, Z16
+	VPDPBUSD.BCST    452(R13), Z4, Z17
+	VPDPBUSD.BCST    456(R13), Z4, Z22
+	VPDPBUSD.BCST    460(R13), Z4, Z23
 	VPUNPCKLQDQ      Z11, Z9, Z4
 	VPUNPCKHQDQ      Z11, Z9, Z8
-	VMOVDQU32        960(CX), Z9
-	VPDPBUSD.BCST    480(R12), Z9, Z16
-	VPDPBUSD.BCST    484(R12), Z9, Z17
-	VPDPBUSD.BCST    488(R12), Z9, Z22
-	VPDPBUSD.BCST    492(R12), Z9, Z23
-	VMOVUPS          4160(CX), Z9
+	VMOVDQU32        960(BX), Z9
+	VPDPBUSD.BCST    480(R13), Z9, Z16
+	VPDPBUSD.BCST    484(R13), Z9, Z17
+	VPDPBUSD.BCST    488(R13), Z9, Z22
+	VPDPBUSD.BCST    492(R13), Z9, Z23
+	VMOVUPS          4160(BX), Z9
 	VCVTDQ2PS        Z16, Z16
 	VMULPS           Z9, Z16, Z16
 	VPUNPCKLQDQ      Z12, Z10, Z11
@@ -45582,159 +45964,164 @@ step:
 	VMULPS           Z9, Z22, Z22
 	VCVTDQ2PS        Z23, Z23
 	VMULPS           Z9, Z23, Z23
-	VFMADD231PS.BCST 32(R13), Z16, Z3
-	VFMADD231PS.BCST 36(R13), Z17, Z19
+	VFMADD231PS.BCST 32(R14), Z16, Z3
+	VFMADD231PS.BCST 36(R14), Z17, Z19
 	VPUNPCKLQDQ      Z5, Z13, Z9
 	VPUNPCKHQDQ      Z5, Z13, Z5
-	VFMADD231PS.BCST 40(R13), Z22, Z20
-	VFMADD231PS.BCST 44(R13), Z23, Z21
-	VPBROADCASTD     64(R14), Z12
-	VPBROADCASTD     68(R14), Z13
-	VPBROADCASTD     72(R14), Z16
-	VPBROADCASTD     76(R14), Z17
-	VMOVDQU32        1024(CX), Z22
-	VPDPBUSD.BCST    512(R12), Z22, Z12
-	VPDPBUSD.BCST    516(R12), Z22, Z13
+	VFMADD231PS.BCST 40(R14), Z22, Z20
+	VFMADD231PS.BCST 44(R14), Z23, Z21
+	VPBROADCASTD     64(R15), Z12
+	VPBROADCASTD     68(R15), Z13
+	VPBROADCASTD     72(R15), Z16
+	VPBROADCASTD     76(R15), Z17
+	VMOVDQU32        1024(BX), Z22
+	VPDPBUSD.BCST    512(R13), Z22, Z12
+	VPDPBUSD.BCST    516(R13), Z22, Z13
 	VPUNPCKLQDQ      Z15, Z14, Z23
 	VPUNPCKHQDQ      Z15, Z14, Z14
-	VPDPBUSD.BCST    520(R12), Z22, Z16
-	VPDPBUSD.BCST    524(R12), Z22, Z17
-	VMOVDQU32        1088(CX), Z15
-	VPDPBUSD.BCST    544(R12), Z15, Z12
-	VPDPBUSD.BCST    548(R12), Z15, Z13
-	VPDPBUSD.BCST    552(R12), Z15, Z16
-	VPDPBUSD.BCST    556(R12), Z15, Z17
-	VMOVDQU32        1152(CX), Z15
+	VPDPBUSD.BCST    520(R13), Z22, Z16
+	VPDPBUSD.BCST    524(R13), Z22, Z17
+	VMOVDQU32        1088(BX), Z15
+	VPDPBUSD.BCST    544(R13), Z15, Z12
+	VPDPBUSD.BCST    548(R13), Z15, Z13
+	VPDPBUSD.BCST    552(R13), Z15, Z16
+	VPDPBUSD.BCST    556(R13), Z15, Z17
+	VMOVDQU32        1152(BX), Z15
 	VSHUFI32X4       $0x88, Z27, Z25, Z22
 	VSHUFI32X4       $0xdd, Z27, Z25, Z25
-	VPDPBUSD.BCST    576(R12), Z15, Z12
-	VPDPBUSD.BCST    580(R12), Z15, Z13
-	VPDPBUSD.BCST    584(R12), Z15, Z16
-	VPDPBUSD.BCST    588(R12), Z15, Z17
-	VMOVDQU32        1216(CX), Z15
-	VPDPBUSD.BCST    608(R12), Z15, Z12
-	VPDPBUSD.BCST    612(R12), Z15, Z13
-	VPDPBUSD.BCST    616(R12), Z15, Z16
+	VPDPBUSD.BCST    576(R13), Z15, Z12
+	VPDPBUSD.BCST    580(R13), Z15, Z13
+	VPDPBUSD.BCST    584(R13), Z15, Z16
+	VPDPBUSD.BCST    588(R13), Z15, Z17
+	VMOVDQU32        1216(BX), Z15
+	VPDPBUSD.BCST    608(R13), Z15, Z12
+	VPDPBUSD.BCST    612(R13), Z15, Z13
+	VPDPBUSD.BCST    616(R13), Z15, Z16
 	VSHUFI32X4       $0x88, Z9, Z4, Z27
 	VSHUFI32X4       $0xdd, Z9, Z4, Z4
-	VPDPBUSD.BCST    620(R12), Z15, Z17
-	VMOVDQU32        1280(CX), Z9
-	VPDPBUSD.BCST    640(R12), Z9, Z12
-	VPDPBUSD.BCST    644(R12), Z9, Z13
-	VPDPBUSD.BCST    648(R12), Z9, Z16
-	VPDPBUSD.BCST    652(R12), Z9, Z17
-	VMOVDQU32        1344(CX), Z9
-	VPDPBUSD.BCST    672(R12), Z9, Z12
-	VPDPBUSD.BCST    676(R12), Z9, Z13
+	VPDPBUSD.BCST    620(R13), Z15, Z17
+	VMOVDQU32        1280(BX), Z9
+	VPDPBUSD.BCST    640(R13), Z9, Z12
+	VPDPBUSD.BCST    644(R13), Z9, Z13
+	VPDPBUSD.BCST    648(R13), Z9, Z16
+	VPDPBUSD.BCST    652(R13), Z9, Z17
+	VMOVDQU32        1344(BX), Z9
+	VPDPBUSD.BCST    672(R13), Z9, Z12
+	VPDPBUSD.BCST    676(R13), Z9, Z13
 	VSHUFI32X4       $0x88, Z27, Z22, Z15
 	VPANDD           Z1, Z15, Z28
 	VPSHUFB          Z28, Z0, Z28
-	VMOVDQU32        Z28, (AX)
-	PREFETCHT0       (R10)
-	VPDPBUSD.BCST    680(R12), Z9, Z16
-	VPDPBUSD.BCST    684(R12), Z9, Z17
-	VMOVDQU32        1408(CX), Z9
-	VPDPBUSD.BCST    704(R12), Z9, Z12
-	VPDPBUSD.BCST    708(R12), Z9, Z13
-	VPDPBUSD.BCST    712(R12), Z9, Z16
-	VPDPBUSD.BCST    716(R12), Z9, Z17
-	VMOVDQU32        1472(CX), Z9
+	VMOVDQU32        Z28, (DX)
+	PREFETCHT1       (AX)
+	PREFETCHT0       (CX)
+	VPDPBUSD.BCST    680(R13), Z9, Z16
+	VPDPBUSD.BCST    684(R13), Z9, Z17
+	VMOVDQU32        1408(BX), Z9
+	VPDPBUSD.BCST    704(R13), Z9, Z12
+	VPDPBUSD.BCST    708(R13), Z9, Z13
+	VPDPBUSD.BCST    712(R13), Z9, Z16
+	VPDPBUSD.BCST    716(R13), Z9, Z17
+	VMOVDQU32        1472(BX), Z9
 	VPSRLD           $0x04, Z15, Z15
 	VPANDD           Z1, Z15, Z15
 	VPSHUFB          Z15, Z0, Z15
-	VMOVDQU32        Z15, 256(AX)
-	PREFETCHT0       64(R10)
-	VPDPBUSD.BCST    736(R12), Z9, Z12
-	VPDPBUSD.BCST    740(R12), Z9, Z13
-	VPDPBUSD.BCST    744(R12), Z9, Z16
-	VPDPBUSD.BCST    748(R12), Z9, Z17
-	VMOVUPS          4224(CX), Z9
+	VMOVDQU32        Z15, 256(DX)
+	PREFETCHT1       64(AX)
+	PREFETCHT0       64(CX)
+	VPDPBUSD.BCST    736(R13), Z9, Z12
+	VPDPBUSD.BCST    740(R13), Z9, Z13
+	VPDPBUSD.BCST    744(R13), Z9, Z16
+	VPDPBUSD.BCST    748(R13), Z9, Z17
+	VMOVUPS          4224(BX), Z9
 	VCVTDQ2PS        Z12, Z12
 	VMULPS           Z9, Z12, Z12
 	VCVTDQ2PS        Z13, Z13
 	VSHUFI32X4       $0x88, Z4, Z25, Z15
 	VPANDD           Z1, Z15, Z28
 	VPSHUFB          Z28, Z0, Z28
-	VMOVDQU32        Z28, 512(AX)
+	VMOVDQU32        Z28, 512(DX)
 	VMULPS           Z9, Z13, Z13
 	VCVTDQ2PS        Z16, Z16
 	VMULPS           Z9, Z16, Z16
 	VCVTDQ2PS        Z17, Z17
 	VMULPS           Z9, Z17, Z17
-	VFMADD231PS.BCST 64(R13), Z12, Z3
-	VFMADD231PS.BCST 68(R13), Z13, Z19
-	VFMADD231PS.BCST 72(R13), Z16, Z20
+	VFMADD231PS.BCST 64(R14), Z12, Z3
+	VFMADD231PS.BCST 68(R14), Z13, Z19
+	VFMADD231PS.BCST 72(R14), Z16, Z20
 	VPSRLD           $0x04, Z15, Z9
 	VPANDD           Z1, Z9, Z9
 	VPSHUFB          Z9, Z0, Z9
-	VMOVDQU32        Z9, 768(AX)
-	PREFETCHT0       128(R10)
-	VFMADD231PS.BCST 76(R13), Z17, Z21
-	VPBROADCASTD     96(R14), Z9
-	VPBROADCASTD     100(R14), Z12
-	VPBROADCASTD     104(R14), Z13
-	VPBROADCASTD     108(R14), Z15
-	VMOVDQU32        1536(CX), Z16
-	VPDPBUSD.BCST    768(R12), Z16, Z9
-	VPDPBUSD.BCST    772(R12), Z16, Z12
-	VPDPBUSD.BCST    776(R12), Z16, Z13
+	VMOVDQU32        Z9, 768(DX)
+	PREFETCHT1       128(AX)
+	PREFETCHT0       128(CX)
+	VFMADD231PS.BCST 76(R14), Z17, Z21
+	VPBROADCASTD     96(R15), Z9
+	VPBROADCASTD     100(R15), Z12
+	VPBROADCASTD     104(R15), Z13
+	VPBROADCASTD     108(R15), Z15
+	VMOVDQU32        1536(BX), Z16
+	VPDPBUSD.BCST    768(R13), Z16, Z9
+	VPDPBUSD.BCST    772(R13), Z16, Z12
+	VPDPBUSD.BCST    776(R13), Z16, Z13
 	VSHUFI32X4       $0xdd, Z27, Z22, Z17
 	VPANDD           Z1, Z17, Z22
 	VPSHUFB          Z22, Z0, Z22
-	VMOVDQU32        Z22, 1024(AX)
-	VPDPBUSD.BCST    780(R12), Z16, Z15
-	VMOVDQU32        1600(CX), Z16
-	VPDPBUSD.BCST    800(R12), Z16, Z9
-	VPDPBUSD.BCST    804(R12), Z16, Z12
-	VPDPBUSD.BCST    808(R12), Z16, Z13
-	VPDPBUSD.BCST    812(R12), Z16, Z15
-	VMOVDQU32        1664(CX), Z16
-	VPDPBUSD.BCST    832(R12), Z16, Z9
+	VMOVDQU32        Z22, 1024(DX)
+	VPDPBUSD.BCST    780(R13), Z16, Z15
+	VMOVDQU32        1600(BX), Z16
+	VPDPBUSD.BCST    800(R13), Z16, Z9
+	VPDPBUSD.BCST    804(R13), Z16, Z12
+	VPDPBUSD.BCST    808(R13), Z16, Z13
+	VPDPBUSD.BCST    812(R13), Z16, Z15
+	VMOVDQU32        1664(BX), Z16
+	VPDPBUSD.BCST    832(R13), Z16, Z9
 	VPSRLD           $0x04, Z17, Z17
 	VPANDD           Z1, Z17, Z17
 	VPSHUFB          Z17, Z0, Z17
-	VMOVDQU32        Z17, 1280(AX)
-	PREFETCHT0       192(R10)
-	VPDPBUSD.BCST    836(R12), Z16, Z12
-	VPDPBUSD.BCST    840(R12), Z16, Z13
-	VPDPBUSD.BCST    844(R12), Z16, Z15
-	VMOVDQU32        1728(CX), Z16
-	VPDPBUSD.BCST    864(R12), Z16, Z9
-	VPDPBUSD.BCST    868(R12), Z16, Z12
-	VPDPBUSD.BCST    872(R12), Z16, Z13
-	VPDPBUSD.BCST    876(R12), Z16, Z15
+	VMOVDQU32        Z17, 1280(DX)
+	PREFETCHT1       192(AX)
+	PREFETCHT0       192(CX)
+	VPDPBUSD.BCST    836(R13), Z16, Z12
+	VPDPBUSD.BCST    840(R13), Z16, Z13
+	VPDPBUSD.BCST    844(R13), Z16, Z15
+	VMOVDQU32        1728(BX), Z16
+	VPDPBUSD.BCST    864(R13), Z16, Z9
+	VPDPBUSD.BCST    868(R13), Z16, Z12
+	VPDPBUSD.BCST    872(R13), Z16, Z13
+	VPDPBUSD.BCST    876(R13), Z16, Z15
 	VSHUFI32X4       $0xdd, Z4, Z25, Z4
 	VPANDD           Z1, Z4, Z16
 	VPSHUFB          Z16, Z0, Z16
-	VMOVDQU32        Z16, 1536(AX)
-	VMOVDQU32        1792(CX), Z16
-	VPDPBUSD.BCST    896(R12), Z16, Z9
-	VPDPBUSD.BCST    900(R12), Z16, Z12
-	VPDPBUSD.BCST    904(R12), Z16, Z13
-	VPDPBUSD.BCST    908(R12), Z16, Z15
-	VMOVDQU32        1856(CX), Z16
-	VPDPBUSD.BCST    928(R12), Z16, Z9
-	VPDPBUSD.BCST    932(R12), Z16, Z12
-	VPDPBUSD.BCST    936(R12), Z16, Z13
+	VMOVDQU32        Z16, 1536(DX)
+	VMOVDQU32        1792(BX), Z16
+	VPDPBUSD.BCST    896(R13), Z16, Z9
+	VPDPBUSD.BCST    900(R13), Z16, Z12
+	VPDPBUSD.BCST    904(R13), Z16, Z13
+	VPDPBUSD.BCST    908(R13), Z16, Z15
+	VMOVDQU32        1856(BX), Z16
+	VPDPBUSD.BCST    928(R13), Z16, Z9
+	VPDPBUSD.BCST    932(R13), Z16, Z12
+	VPDPBUSD.BCST    936(R13), Z16, Z13
 	VPSRLD           $0x04, Z4, Z4
 	VPANDD           Z1, Z4, Z4
 	VPSHUFB          Z4, Z0, Z4
-	VMOVDQU32        Z4, 1792(AX)
-	PREFETCHT0       256(R10)
-	VPDPBUSD.BCST    940(R12), Z16, Z15
-	VMOVDQU32        1920(CX), Z4
-	VPDPBUSD.BCST    960(R12), Z4, Z9
-	VPDPBUSD.BCST    964(R12), Z4, Z12
-	VPDPBUSD.BCST    968(R12), Z4, Z13
-	VPDPBUSD.BCST    972(R12), Z4, Z15
-	VMOVDQU32        1984(CX), Z4
-	VPDPBUSD.BCST    992(R12), Z4, Z9
+	VMOVDQU32        Z4, 1792(DX)
+	PREFETCHT1       256(AX)
+	PREFETCHT0       256(CX)
+	VPDPBUSD.BCST    940(R13), Z16, Z15
+	VMOVDQU32        1920(BX), Z4
+	VPDPBUSD.BCST    960(R13), Z4, Z9
+	VPDPBUSD.BCST    964(R13), Z4, Z12
+	VPDPBUSD.BCST    968(R13), Z4, Z13
+	VPDPBUSD.BCST    972(R13), Z4, Z15
+	VMOVDQU32        1984(BX), Z4
+	VPDPBUSD.BCST    992(R13), Z4, Z9
 	VSHUFI32X4       $0x88, Z7, Z18, Z16
 	VSHUFI32X4       $0xdd, Z7, Z18, Z7
-	VPDPBUSD.BCST    996(R12), Z4, Z12
-	VPDPBUSD.BCST    1000(R12), Z4, Z13
-	VPDPBUSD.BCST    1004(R12), Z4, Z15
-	VMOVUPS          4288(CX), Z4
+	VPDPBUSD.BCST    996(R13), Z4, Z12
+	VPDPBUSD.BCST    1000(R13), Z4, Z13
+	VPDPBUSD.BCST    1004(R13), Z4, Z15
+	VMOVUPS          4288(BX), Z4
 	VCVTDQ2PS        Z9, Z9
 	VMULPS           Z4, Z9, Z9
 	VCVTDQ2PS        Z12, Z12
@@ -45745,82 +46132,85 @@ step:
 	VMULPS           Z4, Z13, Z13
 	VCVTDQ2PS        Z15, Z15
 	VMULPS           Z4, Z15, Z15
-	VFMADD231PS.BCST 96(R13), Z9, Z3
-	VFMADD231PS.BCST 100(R13), Z12, Z19
-	VFMADD231PS.BCST 104(R13), Z13, Z20
-	VFMADD231PS.BCST 108(R13), Z15, Z21
+	VFMADD231PS.BCST 96(R14), Z9, Z3
+	VFMADD231PS.BCST 100(R14), Z12, Z19
+	VFMADD231PS.BCST 104(R14), Z13, Z20
+	VFMADD231PS.BCST 108(R14), Z15, Z21
 	VSHUFI32X4       $0x88, Z17, Z16, Z4
 	VPANDD           Z1, Z4, Z8
 	VPSHUFB          Z8, Z0, Z8
-	VMOVDQU32        Z8, 64(AX)
-	VPBROADCASTD     128(R14), Z8
-	VPBROADCASTD     132(R14), Z9
-	VPBROADCASTD     136(R14), Z12
-	VPBROADCASTD     140(R14), Z13
-	VMOVDQU32        2048(CX), Z15
-	VPDPBUSD.BCST    1024(R12), Z15, Z8
-	VPDPBUSD.BCST    1028(R12), Z15, Z9
-	VPDPBUSD.BCST    1032(R12), Z15, Z12
-	VPDPBUSD.BCST    1036(R12), Z15, Z13
+	VMOVDQU32        Z8, 64(DX)
+	VPBROADCASTD     128(R15), Z8
+	VPBROADCASTD     132(R15), Z9
+	VPBROADCASTD     136(R15), Z12
+	VPBROADCASTD     140(R15), Z13
+	VMOVDQU32        2048(BX), Z15
+	VPDPBUSD.BCST    1024(R13), Z15, Z8
+	VPDPBUSD.BCST    1028(R13), Z15, Z9
+	VPDPBUSD.BCST    1032(R13), Z15, Z12
+	VPDPBUSD.BCST    1036(R13), Z15, Z13
 	VPSRLD           $0x04, Z4, Z4
 	VPANDD           Z1, Z4, Z4
 	VPSHUFB          Z4, Z0, Z4
-	VMOVDQU32        Z4, 320(AX)
-	PREFETCHT0       320(R10)
-	VMOVDQU32        2112(CX), Z4
-	VPDPBUSD.BCST    1056(R12), Z4, Z8
-	VPDPBUSD.BCST    1060(R12), Z4, Z9
-	VPDPBUSD.BCST    1064(R12), Z4, Z12
-	VPDPBUSD.BCST    1068(R12), Z4, Z13
-	VMOVDQU32        2176(CX), Z4
-	VPDPBUSD.BCST    1088(R12), Z4, Z8
-	VPDPBUSD.BCST    1092(R12), Z4, Z9
+	VMOVDQU32        Z4, 320(DX)
+	PREFETCHT1       320(AX)
+	PREFETCHT0       320(CX)
+	VMOVDQU32        2112(BX), Z4
+	VPDPBUSD.BCST    1056(R13), Z4, Z8
+	VPDPBUSD.BCST    1060(R13), Z4, Z9
+	VPDPBUSD.BCST    1064(R13), Z4, Z12
+	VPDPBUSD.BCST    1068(R13), Z4, Z13
+	VMOVDQU32        2176(BX), Z4
+	VPDPBUSD.BCST    1088(R13), Z4, Z8
+	VPDPBUSD.BCST    1092(R13), Z4, Z9
 	VSHUFI32X4       $0x88, Z5, Z7, Z15
 	VPANDD           Z1, Z15, Z18
 	VPSHUFB          Z18, Z0, Z18
-	VMOVDQU32        Z18, 576(AX)
-	VPDPBUSD.BCST    1096(R12), Z4, Z12
-	VPDPBUSD.BCST    1100(R12), Z4, Z13
-	VMOVDQU32        2240(CX), Z4
-	VPDPBUSD.BCST    1120(R12), Z4, Z8
-	VPDPBUSD.BCST    1124(R12), Z4, Z9
-	VPDPBUSD.BCST    1128(R12), Z4, Z12
-	VPDPBUSD.BCST    1132(R12), Z4, Z13
-	VMOVDQU32        2304(CX), Z4
+	VMOVDQU32        Z18, 576(DX)
+	VPDPBUSD.BCST    1096(R13), Z4, Z12
+	VPDPBUSD.BCST    1100(R13), Z4, Z13
+	VMOVDQU32        2240(BX), Z4
+	VPDPBUSD.BCST    1120(R13), Z4, Z8
+	VPDPBUSD.BCST    1124(R13), Z4, Z9
+	VPDPBUSD.BCST    1128(R13), Z4, Z12
+	VPDPBUSD.BCST    1132(R13), Z4, Z13
+	VMOVDQU32        2304(BX), Z4
 	VPSRLD           $0x04, Z15, Z15
 	VPANDD           Z1, Z15, Z15
 	VPSHUFB          Z15, Z0, Z15
-	VMOVDQU32        Z15, 832(AX)
-	PREFETCHT0       384(R10)
-	VPDPBUSD.BCST    1152(R12), Z4, Z8
-	VPDPBUSD.BCST    1156(R12), Z4, Z9
-	VPDPBUSD.BCST    1160(R12), Z4, Z12
-	VPDPBUSD.BCST    1164(R12), Z4, Z13
-	VMOVDQU32        2368(CX), Z4
-	VPDPBUSD.BCST    1184(R12), Z4, Z8
-	VPDPBUSD.BCST    1188(R12), Z4, Z9
-	VPDPBUSD.BCST    1192(R12), Z4, Z12
-	VPDPBUSD.BCST    1196(R12), Z4, Z13
+	VMOVDQU32        Z15, 832(DX)
+	PREFETCHT1       384(AX)
+	PREFETCHT0       384(CX)
+	VPDPBUSD.BCST    1152(R13), Z4, Z8
+	VPDPBUSD.BCST    1156(R13), Z4, Z9
+	VPDPBUSD.BCST    1160(R13), Z4, Z12
+	VPDPBUSD.BCST    1164(R13), Z4, Z13
+	VMOVDQU32        2368(BX), Z4
+	VPDPBUSD.BCST    1184(R13), Z4, Z8
+	VPDPBUSD.BCST    1188(R13), Z4, Z9
+	VPDPBUSD.BCST    1192(R13), Z4, Z12
+	VPDPBUSD.BCST    1196(R13), Z4, Z13
 	VSHUFI32X4       $0xdd, Z17, Z16, Z4
 	VPANDD           Z1, Z4, Z15
 	VPSHUFB          Z15, Z0, Z15
-	VMOVDQU32        Z15, 1088(AX)
-	VMOVDQU32        2432(CX), Z15
-	VPDPBUSD.BCST    1216(R12), Z15, Z8
-	VPDPBUSD.BCST    1220(R12), Z15, Z9
-	VPDPBUSD.BCST    1224(R12), Z15, Z12
-	VPDPBUSD.BCST    1228(R12), Z15, Z13
-	VMOVDQU32        2496(CX), Z15
-	VPDPBUSD.BCST    1248(R12), Z15, Z8
-	VPDPBUSD.BCST    1252(R12), Z15, Z9
+	VMOVDQU32        Z15, 1088(DX)
+	VMOVDQU32        2432(BX), Z15
+	VPDPBUSD.BCST    1216(R13), Z15, Z8
+	VPDPBUSD.BCST    1220(R13), Z15, Z9
+	VPDPBUSD.BCST    1224(R13), Z15, Z12
+	VPDPBUSD.BCST    1228(R13), Z15, Z13
+	VMOVDQU32        2496(BX), Z15
+	VPDPBUSD.BCST    1248(R13), Z15, Z8
+	VPDPBUSD.BCST    1252(R13), Z15, Z9
 	VPSRLD           $0x04, Z4, Z4
 	VPANDD           Z1, Z4, Z4
 	VPSHUFB          Z4, Z0, Z4
-	VMOVDQU32        Z4, 1344(AX)
-	PREFETCHT0       448(R10)
-	VPDPBUSD.BCST    1256(R12), Z15, Z12
-	VPDPBUSD.BCST    1260(R12), Z15, Z13
-	VMOVUPS          4352(CX), Z4
+	VMOVDQU32        Z4, 1344(DX)
+	PREFETCHT1       448(AX)
+	PREFETCHT0       448(CX)
+	VPDPBUSD.BCST    1256(R13), Z15, Z12
+	VPDPBUSD.BCST    1260(R13), Z15, Z13
+	VMOVUPS          4352(BX), Z4
 	VCVTDQ2PS        Z8, Z8
 	VMULPS           Z4, Z8, Z8
 	VCVTDQ2PS        Z9, Z9
@@ -45829,82 +46219,85 @@ step:
 	VSHUFI32X4       $0xdd, Z5, Z7, Z5
 	VPANDD           Z1, Z5, Z7
 	VPSHUFB          Z7, Z0, Z7
-	VMOVDQU32        Z7, 1600(AX)
+	VMOVDQU32        Z7, 1600(DX)
 	VMULPS           Z4, Z12, Z12
 	VCVTDQ2PS        Z13, Z13
 	VMULPS           Z4, Z13, Z13
-	VFMADD231PS.BCST 128(R13), Z8, Z3
-	VFMADD231PS.BCST 132(R13), Z9, Z19
-	VFMADD231PS.BCST 136(R13), Z12, Z20
-	VFMADD231PS.BCST 140(R13), Z13, Z21
-	VPBROADCASTD     160(R14), Z4
+	VFMADD231PS.BCST 128(R14), Z8, Z3
+	VFMADD231PS.BCST 132(R14), Z9, Z19
+	VFMADD231PS.BCST 136(R14), Z12, Z20
+	VFMADD231PS.BCST 140(R14), Z13, Z21
+	VPBROADCASTD     160(R15), Z4
 	VPSRLD           $0x04, Z5, Z5
 	VPANDD           Z1, Z5, Z5
 	VPSHUFB          Z5, Z0, Z5
-	VMOVDQU32        Z5, 1856(AX)
-	PREFETCHT0       512(R10)
-	VPBROADCASTD     164(R14), Z5
-	VPBROADCASTD     168(R14), Z7
-	VPBROADCASTD     172(R14), Z8
-	VMOVDQU32        2560(CX), Z9
-	VPDPBUSD.BCST    1280(R12), Z9, Z4
-	VPDPBUSD.BCST    1284(R12), Z9, Z5
-	VPDPBUSD.BCST    1288(R12), Z9, Z7
-	VPDPBUSD.BCST    1292(R12), Z9, Z8
-	VMOVDQU32        2624(CX), Z9
+	VMOVDQU32        Z5, 1856(DX)
+	PREFETCHT1       512(AX)
+	PREFETCHT0       512(CX)
+	VPBROADCASTD     164(R15), Z5
+	VPBROADCASTD     168(R15), Z7
+	VPBROADCASTD     172(R15), Z8
+	VMOVDQU32        2560(BX), Z9
+	VPDPBUSD.BCST    1280(R13), Z9, Z4
+	VPDPBUSD.BCST    1284(R13), Z9, Z5
+	VPDPBUSD.BCST    1288(R13), Z9, Z7
+	VPDPBUSD.BCST    1292(R13), Z9, Z8
+	VMOVDQU32        2624(BX), Z9
 	VSHUFI32X4       $0x88, Z26, Z24, Z12
 	VSHUFI32X4       $0xdd, Z26, Z24, Z13
-	VPDPBUSD.BCST    1312(R12), Z9, Z4
-	VPDPBUSD.BCST    1316(R12), Z9, Z5
-	VPDPBUSD.BCST    1320(R12), Z9, Z7
-	VPDPBUSD.BCST    1324(R12), Z9, Z8
-	VMOVDQU32        2688(CX), Z9
-	VPDPBUSD.BCST    1344(R12), Z9, Z4
-	VPDPBUSD.BCST    1348(R12), Z9, Z5
-	VPDPBUSD.BCST    1352(R12), Z9, Z7
+	VPDPBUSD.BCST    1312(R13), Z9, Z4
+	VPDPBUSD.BCST    1316(R13), Z9, Z5
+	VPDPBUSD.BCST    1320(R13), Z9, Z7
+	VPDPBUSD.BCST    1324(R13), Z9, Z8
+	VMOVDQU32        2688(BX), Z9
+	VPDPBUSD.BCST    1344(R13), Z9, Z4
+	VPDPBUSD.BCST    1348(R13), Z9, Z5
+	VPDPBUSD.BCST    1352(R13), Z9, Z7
 	VSHUFI32X4       $0x88, Z23, Z11, Z15
 	VSHUFI32X4       $0xdd, Z23, Z11, Z11
-	VPDPBUSD.BCST    1356(R12), Z9, Z8
-	VMOVDQU32        2752(CX), Z9
-	VPDPBUSD.BCST    1376(R12), Z9, Z4
-	VPDPBUSD.BCST    1380(R12), Z9, Z5
-	VPDPBUSD.BCST    1384(R12), Z9, Z7
-	VPDPBUSD.BCST    1388(R12), Z9, Z8
-	VMOVDQU32        2816(CX), Z9
-	VPDPBUSD.BCST    1408(R12), Z9, Z4
+	VPDPBUSD.BCST    1356(R13), Z9, Z8
+	VMOVDQU32        2752(BX), Z9
+	VPDPBUSD.BCST    1376(R13), Z9, Z4
+	VPDPBUSD.BCST    1380(R13), Z9, Z5
+	VPDPBUSD.BCST    1384(R13), Z9, Z7
+	VPDPBUSD.BCST    1388(R13), Z9, Z8
+	VMOVDQU32        2816(BX), Z9
+	VPDPBUSD.BCST    1408(R13), Z9, Z4
 	VSHUFI32X4       $0x88, Z15, Z12, Z16
 	VPANDD           Z1, Z16, Z17
 	VPSHUFB          Z17, Z0, Z17
-	VMOVDQU32        Z17, 128(AX)
-	PREFETCHT0       576(R10)
-	VPDPBUSD.BCST    1412(R12), Z9, Z5
-	VPDPBUSD.BCST    1416(R12), Z9, Z7
-	VPDPBUSD.BCST    1420(R12), Z9, Z8
-	VMOVDQU32        2880(CX), Z9
-	VPDPBUSD.BCST    1440(R12), Z9, Z4
-	VPDPBUSD.BCST    1444(R12), Z9, Z5
-	VPDPBUSD.BCST    1448(R12), Z9, Z7
-	VPDPBUSD.BCST    1452(R12), Z9, Z8
-	VMOVDQU32        2944(CX), Z9
+	VMOVDQU32        Z17, 128(DX)
+	PREFETCHT1       576(AX)
+	PREFETCHT0       576(CX)
+	VPDPBUSD.BCST    1412(R13), Z9, Z5
+	VPDPBUSD.BCST    1416(R13), Z9, Z7
+	VPDPBUSD.BCST    1420(R13), Z9, Z8
+	VMOVDQU32        2880(BX), Z9
+	VPDPBUSD.BCST    1440(R13), Z9, Z4
+	VPDPBUSD.BCST    1444(R13), Z9, Z5
+	VPDPBUSD.BCST    1448(R13), Z9, Z7
+	VPDPBUSD.BCST    1452(R13), Z9, Z8
+	VMOVDQU32        2944(BX), Z9
 	VPSRLD           $0x04, Z16, Z16
 	VPANDD           Z1, Z16, Z16
 	VPSHUFB          Z16, Z0, Z16
-	VMOVDQU32        Z16, 384(AX)
-	VPDPBUSD.BCST    1472(R12), Z9, Z4
-	VPDPBUSD.BCST    1476(R12), Z9, Z5
-	VPDPBUSD.BCST    1480(R12), Z9, Z7
-	VPDPBUSD.BCST    1484(R12), Z9, Z8
-	VMOVDQU32        3008(CX), Z9
-	VPDPBUSD.BCST    1504(R12), Z9, Z4
-	VPDPBUSD.BCST    1508(R12), Z9, Z5
-	VPDPBUSD.BCST    1512(R12), Z9, Z7
+	VMOVDQU32        Z16, 384(DX)
+	VPDPBUSD.BCST    1472(R13), Z9, Z4
+	VPDPBUSD.BCST    1476(R13), Z9, Z5
+	VPDPBUSD.BCST    1480(R13), Z9, Z7
+	VPDPBUSD.BCST    1484(R13), Z9, Z8
+	VMOVDQU32        3008(BX), Z9
+	VPDPBUSD.BCST    1504(R13), Z9, Z4
+	VPDPBUSD.BCST    1508(R13), Z9, Z5
+	VPDPBUSD.BCST    1512(R13), Z9, Z7
 	VSHUFI32X4       $0x88, Z11, Z13, Z16
 	VPANDD           Z1, Z16, Z17
 	VPSHUFB          Z17, Z0, Z17
-	VMOVDQU32        Z17, 640(AX)
-	PREFETCHT0       640(R10)
-	VPDPBUSD.BCST    1516(R12), Z9, Z8
-	VMOVUPS          4416(CX), Z9
+	VMOVDQU32        Z17, 640(DX)
+	PREFETCHT1       640(AX)
+	PREFETCHT0       640(CX)
+	VPDPBUSD.BCST    1516(R13), Z9, Z8
+	VMOVUPS          4416(BX), Z9
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z9, Z4, Z4
 	VCVTDQ2PS        Z5, Z5
@@ -45914,80 +46307,82 @@ step:
 	VPSRLD           $0x04, Z16, Z16
 	VPANDD           Z1, Z16, Z16
 	VPSHUFB          Z16, Z0, Z16
-	VMOVDQU32        Z16, 896(AX)
+	VMOVDQU32        Z16, 896(DX)
 	VCVTDQ2PS        Z8, Z8
 	VMULPS           Z9, Z8, Z8
-	VFMADD231PS.BCST 160(R13), Z4, Z3
-	VFMADD231PS.BCST 164(R13), Z5, Z19
-	VFMADD231PS.BCST 168(R13), Z7, Z20
-	VFMADD231PS.BCST 172(R13), Z8, Z21
-	VPBROADCASTD     192(R14), Z4
-	VPBROADCASTD     196(R14), Z5
+	VFMADD231PS.BCST 160(R14), Z4, Z3
+	VFMADD231PS.BCST 164(R14), Z5, Z19
+	VFMADD231PS.BCST 168(R14), Z7, Z20
+	VFMADD231PS.BCST 172(R14), Z8, Z21
+	VPBROADCASTD     192(R15), Z4
+	VPBROADCASTD     196(R15), Z5
 	VSHUFI32X4       $0xdd, Z15, Z12, Z9
 	VPANDD           Z1, Z9, Z7
 	VPSHUFB          Z7, Z0, Z7
-	VMOVDQU32        Z7, 1152(AX)
-	PREFETCHT0       704(R10)
-	VPBROADCASTD     200(R14), Z7
-	VPBROADCASTD     204(R14), Z8
-	VMOVDQU32        3072(CX), Z12
-	VPDPBUSD.BCST    1536(R12), Z12, Z4
-	VPDPBUSD.BCST    1540(R12), Z12, Z5
-	VPDPBUSD.BCST    1544(R12), Z12, Z7
-	VPDPBUSD.BCST    1548(R12), Z12, Z8
-	VMOVDQU32        3136(CX), Z12
-	VPDPBUSD.BCST    1568(R12), Z12, Z4
+	VMOVDQU32        Z7, 1152(DX)
+	PREFETCHT1       704(AX)
+	PREFETCHT0       704(CX)
+	VPBROADCASTD     200(R15), Z7
+	VPBROADCASTD     204(R15), Z8
+	VMOVDQU32        3072(BX), Z12
+	VPDPBUSD.BCST    1536(R13), Z12, Z4
+	VPDPBUSD.BCST    1540(R13), Z12, Z5
+	VPDPBUSD.BCST    1544(R13), Z12, Z7
+	VPDPBUSD.BCST    1548(R13), Z12, Z8
+	VMOVDQU32        3136(BX), Z12
+	VPDPBUSD.BCST    1568(R13), Z12, Z4
 	VPSRLD           $0x04, Z9, Z9
 	VPANDD           Z1, Z9, Z9
 	VPSHUFB          Z9, Z0, Z9
-	VMOVDQU32        Z9, 1408(AX)
-	VPDPBUSD.BCST    1572(R12), Z12, Z5
-	VPDPBUSD.BCST    1576(R12), Z12, Z7
-	VPDPBUSD.BCST    1580(R12), Z12, Z8
-	VMOVDQU32        3200(CX), Z9
-	VPDPBUSD.BCST    1600(R12), Z9, Z4
-	VPDPBUSD.BCST    1604(R12), Z9, Z5
-	VPDPBUSD.BCST    1608(R12), Z9, Z7
-	VPDPBUSD.BCST    1612(R12), Z9, Z8
+	VMOVDQU32        Z9, 1408(DX)
+	VPDPBUSD.BCST    1572(R13), Z12, Z5
+	VPDPBUSD.BCST    1576(R13), Z12, Z7
+	VPDPBUSD.BCST    1580(R13), Z12, Z8
+	VMOVDQU32        3200(BX), Z9
+	VPDPBUSD.BCST    1600(R13), Z9, Z4
+	VPDPBUSD.BCST    1604(R13), Z9, Z5
+	VPDPBUSD.BCST    1608(R13), Z9, Z7
+	VPDPBUSD.BCST    1612(R13), Z9, Z8
 	VSHUFI32X4       $0xdd, Z11, Z13, Z9
 	VPANDD           Z1, Z9, Z11
 	VPSHUFB          Z11, Z0, Z11
-	VMOVDQU32        Z11, 1664(AX)
-	PREFETCHT0       768(R10)
-	VMOVDQU32        3264(CX), Z11
-	VPDPBUSD.BCST    1632(R12), Z11, Z4
-	VPDPBUSD.BCST    1636(R12), Z11, Z5
-	VPDPBUSD.BCST    1640(R12), Z11, Z7
-	VPDPBUSD.BCST    1644(R12), Z11, Z8
-	VMOVDQU32        3328(CX), Z11
-	VPDPBUSD.BCST    1664(R12), Z11, Z4
-	VPDPBUSD.BCST    1668(R12), Z11, Z5
+	VMOVDQU32        Z11, 1664(DX)
+	PREFETCHT1       768(AX)
+	PREFETCHT0       768(CX)
+	VMOVDQU32        3264(BX), Z11
+	VPDPBUSD.BCST    1632(R13), Z11, Z4
+	VPDPBUSD.BCST    1636(R13), Z11, Z5
+	VPDPBUSD.BCST    1640(R13), Z11, Z7
+	VPDPBUSD.BCST    1644(R13), Z11, Z8
+	VMOVDQU32        3328(BX), Z11
+	VPDPBUSD.BCST    1664(R13), Z11, Z4
+	VPDPBUSD.BCST    1668(R13), Z11, Z5
 	VPSRLD           $0x04, Z9, Z9
 	VPANDD           Z1, Z9, Z9
 	VPSHUFB          Z9, Z0, Z9
-	VMOVDQU32        Z9, 1920(AX)
-	VPDPBUSD.BCST    1672(R12), Z11, Z7
-	VPDPBUSD.BCST    1676(R12), Z11, Z8
-	VMOVDQU32        3392(CX), Z9
-	VPDPBUSD.BCST    1696(R12), Z9, Z4
-	VPDPBUSD.BCST    1700(R12), Z9, Z5
-	VPDPBUSD.BCST    1704(R12), Z9, Z7
-	VPDPBUSD.BCST    1708(R12), Z9, Z8
-	VMOVDQU32        3456(CX), Z9
-	VPDPBUSD.BCST    1728(R12), Z9, Z4
+	VMOVDQU32        Z9, 1920(DX)
+	VPDPBUSD.BCST    1672(R13), Z11, Z7
+	VPDPBUSD.BCST    1676(R13), Z11, Z8
+	VMOVDQU32        3392(BX), Z9
+	VPDPBUSD.BCST    1696(R13), Z9, Z4
+	VPDPBUSD.BCST    1700(R13), Z9, Z5
+	VPDPBUSD.BCST    1704(R13), Z9, Z7
+	VPDPBUSD.BCST    1708(R13), Z9, Z8
+	VMOVDQU32        3456(BX), Z9
+	VPDPBUSD.BCST    1728(R13), Z9, Z4
 	VSHUFI32X4       $0x88, Z6, Z2, Z11
 	VSHUFI32X4       $0xdd, Z6, Z2, Z2
-	VPDPBUSD.BCST    1732(R12), Z9, Z5
-	VPDPBUSD.BCST    1736(R12), Z9, Z7
-	VPDPBUSD.BCST    1740(R12), Z9, Z8
-	VMOVDQU32        3520(CX), Z6
-	VPDPBUSD.BCST    1760(R12), Z6, Z4
-	VPDPBUSD.BCST    1764(R12), Z6, Z5
-	VPDPBUSD.BCST    1768(R12), Z6, Z7
-	VPDPBUSD.BCST    1772(R12), Z6, Z8
+	VPDPBUSD.BCST    1732(R13), Z9, Z5
+	VPDPBUSD.BCST    1736(R13), Z9, Z7
+	VPDPBUSD.BCST    1740(R13), Z9, Z8
+	VMOVDQU32        3520(BX), Z6
+	VPDPBUSD.BCST    1760(R13), Z6, Z4
+	VPDPBUSD.BCST    1764(R13), Z6, Z5
+	VPDPBUSD.BCST    1768(R13), Z6, Z7
+	VPDPBUSD.BCST    1772(R13), Z6, Z8
 	VSHUFI32X4       $0x88, Z14, Z10, Z6
 	VSHUFI32X4       $0xdd, Z14, Z10, Z9
-	VMOVUPS          4480(CX), Z10
+	VMOVUPS          4480(BX), Z10
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z10, Z4, Z4
 	VCVTDQ2PS        Z5, Z5
@@ -45998,85 +46393,89 @@ step:
 	VSHUFI32X4       $0x88, Z6, Z11, Z12
 	VPANDD           Z1, Z12, Z13
 	VPSHUFB          Z13, Z0, Z13
-	VMOVDQU32        Z13, 192(AX)
-	PREFETCHT0       832(R10)
+	VMOVDQU32        Z13, 192(DX)
+	PREFETCHT1       832(AX)
+	PREFETCHT0       832(CX)
 	VMULPS           Z10, Z8, Z8
-	VFMADD231PS.BCST 192(R13), Z4, Z3
-	VFMADD231PS.BCST 196(R13), Z5, Z19
-	VFMADD231PS.BCST 200(R13), Z7, Z20
-	VFMADD231PS.BCST 204(R13), Z8, Z21
-	VPBROADCASTD     224(R14), Z4
-	VPBROADCASTD     228(R14), Z5
-	VPBROADCASTD     232(R14), Z7
+	VFMADD231PS.BCST 192(R14), Z4, Z3
+	VFMADD231PS.BCST 196(R14), Z5, Z19
+	VFMADD231PS.BCST 200(R14), Z7, Z20
+	VFMADD231PS.BCST 204(R14), Z8, Z21
+	VPBROADCASTD     224(R15), Z4
+	VPBROADCASTD     228(R15), Z5
+	VPBROADCASTD     232(R15), Z7
 	VPSRLD           $0x04, Z12, Z8
 	VPANDD           Z1, Z8, Z8
 	VPSHUFB          Z8, Z0, Z8
-	VMOVDQU32        Z8, 448(AX)
-	VPBROADCASTD     236(R14), Z8
-	VMOVDQU32        3584(CX), Z10
-	VPDPBUSD.BCST    1792(R12), Z10, Z4
-	VPDPBUSD.BCST    1796(R12), Z10, Z5
-	VPDPBUSD.BCST    1800(R12), Z10, Z7
-	VPDPBUSD.BCST    1804(R12), Z10, Z8
-	VMOVDQU32        3648(CX), Z10
-	VPDPBUSD.BCST    1824(R12), Z10, Z4
-	VPDPBUSD.BCST    1828(R12), Z10, Z5
+	VMOVDQU32        Z8, 448(DX)
+	VPBROADCASTD     236(R15), Z8
+	VMOVDQU32        3584(BX), Z10
+	VPDPBUSD.BCST    1792(R13), Z10, Z4
+	VPDPBUSD.BCST    1796(R13), Z10, Z5
+	VPDPBUSD.BCST    1800(R13), Z10, Z7
+	VPDPBUSD.BCST    1804(R13), Z10, Z8
+	VMOVDQU32        3648(BX), Z10
+	VPDPBUSD.BCST    1824(R13), Z10, Z4
+	VPDPBUSD.BCST    1828(R13), Z10, Z5
 	VSHUFI32X4       $0x88, Z9, Z2, Z12
 	VPANDD           Z1, Z12, Z13
 	VPSHUFB          Z13, Z0, Z13
-	VMOVDQU32        Z13, 704(AX)
-	PREFETCHT0       896(R10)
-	VPDPBUSD.BCST    1832(R12), Z10, Z7
-	VPDPBUSD.BCST    1836(R12), Z10, Z8
-	VMOVDQU32        3712(CX), Z10
-	VPDPBUSD.BCST    1856(R12), Z10, Z4
-	VPDPBUSD.BCST    1860(R12), Z10, Z5
-	VPDPBUSD.BCST    1864(R12), Z10, Z7
-	VPDPBUSD.BCST    1868(R12), Z10, Z8
-	VMOVDQU32        3776(CX), Z10
+	VMOVDQU32        Z13, 704(DX)
+	PREFETCHT1       896(AX)
+	PREFETCHT0       896(CX)
+	VPDPBUSD.BCST    1832(R13), Z10, Z7
+	VPDPBUSD.BCST    1836(R13), Z10, Z8
+	VMOVDQU32        3712(BX), Z10
+	VPDPBUSD.BCST    1856(R13), Z10, Z4
+	VPDPBUSD.BCST    1860(R13), Z10, Z5
+	VPDPBUSD.BCST    1864(R13), Z10, Z7
+	VPDPBUSD.BCST    1868(R13), Z10, Z8
+	VMOVDQU32        3776(BX), Z10
 	VPSRLD           $0x04, Z12, Z12
 	VPANDD           Z1, Z12, Z12
 	VPSHUFB          Z12, Z0, Z12
-	VMOVDQU32        Z12, 960(AX)
-	VPDPBUSD.BCST    1888(R12), Z10, Z4
-	VPDPBUSD.BCST    1892(R12), Z10, Z5
-	VPDPBUSD.BCST    1896(R12), Z10, Z7
-	VPDPBUSD.BCST    1900(R12), Z10, Z8
-	VMOVDQU32        3840(CX), Z10
-	VPDPBUSD.BCST    1920(R12), Z10, Z4
-	VPDPBUSD.BCST    1924(R12), Z10, Z5
-	VPDPBUSD.BCST    1928(R12), Z10, Z7
+	VMOVDQU32        Z12, 960(DX)
+	VPDPBUSD.BCST    1888(R13), Z10, Z4
+	VPDPBUSD.BCST    1892(R13), Z10, Z5
+	VPDPBUSD.BCST    1896(R13), Z10, Z7
+	VPDPBUSD.BCST    1900(R13), Z10, Z8
+	VMOVDQU32        3840(BX), Z10
+	VPDPBUSD.BCST    1920(R13), Z10, Z4
+	VPDPBUSD.BCST    1924(R13), Z10, Z5
+	VPDPBUSD.BCST    1928(R13), Z10, Z7
 	VSHUFI32X4       $0xdd, Z6, Z11, Z6
 	VPANDD           Z1, Z6, Z11
 	VPSHUFB          Z11, Z0, Z11
-	VMOVDQU32        Z11, 1216(AX)
-	PREFETCHT0       960(R10)
-	VPDPBUSD.BCST    1932(R12), Z10, Z8
-	VMOVDQU32        3904(CX), Z10
-	VPDPBUSD.BCST    1952(R12), Z10, Z4
-	VPDPBUSD.BCST    1956(R12), Z10, Z5
-	VPDPBUSD.BCST    1960(R12), Z10, Z7
-	VPDPBUSD.BCST    1964(R12), Z10, Z8
-	VMOVDQU32        3968(CX), Z10
-	VPDPBUSD.BCST    1984(R12), Z10, Z4
-	VPDPBUSD.BCST    1988(R12), Z10, Z5
+	VMOVDQU32        Z11, 1216(DX)
+	PREFETCHT1       960(AX)
+	PREFETCHT0       960(CX)
+	VPDPBUSD.BCST    1932(R13), Z10, Z8
+	VMOVDQU32        3904(BX), Z10
+	VPDPBUSD.BCST    1952(R13), Z10, Z4
+	VPDPBUSD.BCST    1956(R13), Z10, Z5
+	VPDPBUSD.BCST    1960(R13), Z10, Z7
+	VPDPBUSD.BCST    1964(R13), Z10, Z8
+	VMOVDQU32        3968(BX), Z10
+	VPDPBUSD.BCST    1984(R13), Z10, Z4
+	VPDPBUSD.BCST    1988(R13), Z10, Z5
 	VPSRLD           $0x04, Z6, Z6
 	VPANDD           Z1, Z6, Z6
 	VPSHUFB          Z6, Z0, Z6
-	VMOVDQU32        Z6, 1472(AX)
-	VPDPBUSD.BCST    1992(R12), Z10, Z7
-	VPDPBUSD.BCST    1996(R12), Z10, Z8
-	VMOVDQU32        4032(CX), Z6
-	VPDPBUSD.BCST    2016(R12), Z6, Z4
-	VPDPBUSD.BCST    2020(R12), Z6, Z5
-	VPDPBUSD.BCST    2024(R12), Z6, Z7
-	VPDPBUSD.BCST    2028(R12), Z6, Z8
-	VMOVUPS          4544(CX), Z6
+	VMOVDQU32        Z6, 1472(DX)
+	VPDPBUSD.BCST    1992(R13), Z10, Z7
+	VPDPBUSD.BCST    1996(R13), Z10, Z8
+	VMOVDQU32        4032(BX), Z6
+	VPDPBUSD.BCST    2016(R13), Z6, Z4
+	VPDPBUSD.BCST    2020(R13), Z6, Z5
+	VPDPBUSD.BCST    2024(R13), Z6, Z7
+	VPDPBUSD.BCST    2028(R13), Z6, Z8
+	VMOVUPS          4544(BX), Z6
 	VSHUFI32X4       $0xdd, Z9, Z2, Z2
 	VPANDD           Z1, Z2, Z9
 	VPSHUFB          Z9, Z0, Z9
-	VMOVDQU32        Z9, 1728(AX)
-	PREFETCHT0       1024(R10)
+	VMOVDQU32        Z9, 1728(DX)
+	PREFETCHT1       1024(AX)
+	PREFETCHT0       1024(CX)
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z6, Z4, Z4
 	VCVTDQ2PS        Z5, Z5
@@ -46088,92 +46487,92 @@ step:
 	VPSRLD           $0x04, Z2, Z2
 	VPANDD           Z1, Z2, Z2
 	VPSHUFB          Z2, Z0, Z2
-	VMOVDQU32        Z2, 1984(AX)
-	VFMADD231PS.BCST 224(R13), Z4, Z3
-	VFMADD231PS.BCST 228(R13), Z5, Z19
-	VFMADD231PS.BCST 232(R13), Z7, Z20
-	VFMADD231PS.BCST 236(R13), Z8, Z21
-	VMOVUPS          Z3, (R11)
-	VMOVUPS          Z19, 64(R11)
-	VMOVUPS          Z20, 128(R11)
-	VMOVUPS          Z21, 192(R11)
-	VMOVDQU32        72(DX), Z2
-	VMOVDQU32        72(DX)(BX*1), Z3
-	VMOVDQU32        72(DX)(BX*2), Z4
-	VMOVDQU32        72(DX)(SI*1), Z5
-	VMOVDQU32        72(DI), Z6
-	VMOVDQU32        72(DI)(BX*1), Z7
-	VMOVDQU32        72(DI)(BX*2), Z8
-	VMOVDQU32        72(DI)(SI*1), Z9
-	VMOVDQU32        72(R8), Z10
-	VMOVDQU32        72(R8)(BX*1), Z11
-	VMOVDQU32        72(R8)(BX*2), Z12
-	VMOVDQU32        72(R8)(SI*1), Z13
-	VMOVDQU32        72(R9), Z14
-	VMOVDQU32        72(R9)(BX*1), Z15
-	VMOVDQU32        72(R9)(BX*2), Z16
-	VMOVDQU32        72(R9)(SI*1), Z17
+	VMOVDQU32        Z2, 1984(DX)
+	VFMADD231PS.BCST 224(R14), Z4, Z3
+	VFMADD231PS.BCST 228(R14), Z5, Z19
+	VFMADD231PS.BCST 232(R14), Z7, Z20
+	VFMADD231PS.BCST 236(R14), Z8, Z21
+	VMOVUPS          Z3, (R12)
+	VMOVUPS          Z19, 64(R12)
+	VMOVUPS          Z20, 128(R12)
+	VMOVUPS          Z21, 192(R12)
+	VMOVDQU32        72(SI), Z2
+	VMOVDQU32        72(SI)(DI*1), Z3
+	VMOVDQU32        72(SI)(DI*2), Z4
+	VMOVDQU32        72(SI)(R8*1), Z5
+	VMOVDQU32        72(R9), Z6
+	VMOVDQU32        72(R9)(DI*1), Z7
+	VMOVDQU32        72(R9)(DI*2), Z8
+	VMOVDQU32        72(R9)(R8*1), Z9
+	VMOVDQU32        72(R10), Z10
+	VMOVDQU32        72(R10)(DI*1), Z11
+	VMOVDQU32        72(R10)(DI*2), Z12
+	VMOVDQU32        72(R10)(R8*1), Z13
+	VMOVDQU32        72(R11), Z14
+	VMOVDQU32        72(R11)(DI*1), Z15
+	VMOVDQU32        72(R11)(DI*2), Z16
+	VMOVDQU32        72(R11)(R8*1), Z17
 	VPUNPCKLDQ       Z3, Z2, Z18
 	VPUNPCKHDQ       Z3, Z2, Z2
-	VMOVUPS          256(R11), Z3
-	VMOVUPS          320(R11), Z19
-	VMOVUPS          384(R11), Z20
-	VMOVUPS          448(R11), Z21
-	VPBROADCASTD     16(R14), Z22
-	VPBROADCASTD     20(R14), Z23
-	VPBROADCASTD     24(R14), Z24
-	VPBROADCASTD     28(R14), Z25
-	VMOVDQU32        (CX), Z26
+	VMOVUPS          256(R12), Z3
+	VMOVUPS          320(R12), Z19
+	VMOVUPS          384(R12), Z20
+	VMOVUPS          448(R12), Z21
+	VPBROADCASTD     16(R15), Z22
+	VPBROADCASTD     20(R15), Z23
+	VPBROADCASTD     24(R15), Z24
+	VPBROADCASTD     28(R15), Z25
+	VMOVDQU32        (BX), Z26
 	VPUNPCKLDQ       Z5, Z4, Z27
 	VPUNPCKHDQ       Z5, Z4, Z4
-	VPDPBUSD.BCST    16(R12), Z26, Z22
-	VPDPBUSD.BCST    20(R12), Z26, Z23
-	VPDPBUSD.BCST    24(R12), Z26, Z24
-	VPDPBUSD.BCST    28(R12), Z26, Z25
-	VMOVDQU32        64(CX), Z5
-	VPDPBUSD.BCST    48(R12), Z5, Z22
-	VPDPBUSD.BCST    52(R12), Z5, Z23
-	VPDPBUSD.BCST    56(R12), Z5, Z24
+	VPDPBUSD.BCST    16(R13), Z26, Z22
+	VPDPBUSD.BCST    20(R13), Z26, Z23
+	VPDPBUSD.BCST    24(R13), Z26, Z24
+	VPDPBUSD.BCST    28(R13), Z26, Z25
+	VMOVDQU32        64(BX), Z5
+	VPDPBUSD.BCST    48(R13), Z5, Z22
+	VPDPBUSD.BCST    52(R13), Z5, Z23
+	VPDPBUSD.BCST    56(R13), Z5, Z24
 	VPUNPCKLDQ       Z7, Z6, Z26
 	VPUNPCKHDQ       Z7, Z6, Z6
-	VPDPBUSD.BCST    60(R12), Z5, Z25
-	VMOVDQU32        128(CX), Z5
-	VPDPBUSD.BCST    80(R12), Z5, Z22
-	VPDPBUSD.BCST    84(R12), Z5, Z23
-	VPDPBUSD.BCST    88(R12), Z5, Z24
-	VPDPBUSD.BCST    92(R12), Z5, Z25
-	VMOVDQU32        192(CX), Z5
-	VPDPBUSD.BCST    112(R12), Z5, Z22
+	VPDPBUSD.BCST    60(R13), Z5, Z25
+	VMOVDQU32        128(BX), Z5
+	VPDPBUSD.BCST    80(R13), Z5, Z22
+	VPDPBUSD.BCST    84(R13), Z5, Z23
+	VPDPBUSD.BCST    88(R13), Z5, Z24
+	VPDPBUSD.BCST    92(R13), Z5, Z25
+	VMOVDQU32        192(BX), Z5
+	VPDPBUSD.BCST    112(R13), Z5, Z22
 	VPUNPCKLDQ       Z9, Z8, Z7
 	VPUNPCKHDQ       Z9, Z8, Z8
-	VPDPBUSD.BCST    116(R12), Z5, Z23
-	VPDPBUSD.BCST    120(R12), Z5, Z24
-	VPDPBUSD.BCST    124(R12), Z5, Z25
-	VMOVDQU32        256(CX), Z5
-	VPDPBUSD.BCST    144(R12), Z5, Z22
-	VPDPBUSD.BCST    148(R12), Z5, Z23
-	VPDPBUSD.BCST    152(R12), Z5, Z24
-	VPDPBUSD.BCST    156(R12), Z5, Z25
-	VMOVDQU32        320(CX), Z5
+	VPDPBUSD.BCST    116(R13), Z5, Z23
+	VPDPBUSD.BCST    120(R13), Z5, Z24
+	VPDPBUSD.BCST    124(R13), Z5, Z25
+	VMOVDQU32        256(BX), Z5
+	VPDPBUSD.BCST    144(R13), Z5, Z22
+	VPDPBUSD.BCST    148(R13), Z5, Z23
+	VPDPBUSD.BCST    152(R13), Z5, Z24
+	VPDPBUSD.BCST    156(R13), Z5, Z25
+	VMOVDQU32        320(BX), Z5
 	VPUNPCKLDQ       Z11, Z10, Z9
 	VPUNPCKHDQ       Z11, Z10, Z10
-	VPDPBUSD.BCST    176(R12), Z5, Z22
-	VPDPBUSD.BCST    180(R12), Z5, Z23
-	VPDPBUSD.BCST    184(R12), Z5, Z24
-	VPDPBUSD.BCST    188(R12), Z5, Z25
-	VMOVDQU32        384(CX), Z5
-	VPDPBUSD.BCST    208(R12), Z5, Z22
-	VPDPBUSD.BCST    212(R12), Z5, Z23
-	VPDPBUSD.BCST    216(R12), Z5, Z24
+	VPDPBUSD.BCST    176(R13), Z5, Z22
+	VPDPBUSD.BCST    180(R13), Z5, Z23
+	VPDPBUSD.BCST    184(R13), Z5, Z24
+	VPDPBUSD.BCST    188(R13), Z5, Z25
+	VMOVDQU32        384(BX), Z5
+	VPDPBUSD.BCST    208(R13), Z5, Z22
+	VPDPBUSD.BCST    212(R13), Z5, Z23
+	VPDPBUSD.BCST    216(R13), Z5, Z24
 	VPUNPCKLDQ       Z13, Z12, Z11
 	VPUNPCKHDQ       Z13, Z12, Z12
-	VPDPBUSD.BCST    220(R12), Z5, Z25
-	VMOVDQU32        448(CX), Z5
-	VPDPBUSD.BCST    240(R12), Z5, Z22
-	VPDPBUSD.BCST    244(R12), Z5, Z23
-	VPDPBUSD.BCST    248(R12), Z5, Z24
-	VPDPBUSD.BCST    252(R12), Z5, Z25
-	VMOVUPS          4096(CX), Z5
+	VPDPBUSD.BCST    220(R13), Z5, Z25
+	VMOVDQU32        448(BX), Z5
+	VPDPBUSD.BCST    240(R13), Z5, Z22
+	VPDPBUSD.BCST    244(R13), Z5, Z23
+	VPDPBUSD.BCST    248(R13), Z5, Z24
+	VPDPBUSD.BCST    252(R13), Z5, Z25
+	VMOVUPS          4096(BX), Z5
 	VCVTDQ2PS        Z22, Z22
 	VPUNPCKLDQ       Z15, Z14, Z13
 	VPUNPCKHDQ       Z15, Z14, Z14
@@ -46184,67 +46583,67 @@ step:
 	VMULPS           Z5, Z24, Z24
 	VCVTDQ2PS        Z25, Z25
 	VMULPS           Z5, Z25, Z25
-	VFMADD231PS.BCST 16(R13), Z22, Z3
+	VFMADD231PS.BCST 16(R14), Z22, Z3
 	VPUNPCKLDQ       Z17, Z16, Z5
 	VPUNPCKHDQ       Z17, Z16, Z15
-	VFMADD231PS.BCST 20(R13), Z23, Z19
-	VFMADD231PS.BCST 24(R13), Z24, Z20
-	VFMADD231PS.BCST 28(R13), Z25, Z21
-	VPBROADCASTD     48(R14), Z16
-	VPBROADCASTD     52(R14), Z17
-	VPBROADCASTD     56(R14), Z22
-	VPBROADCASTD     60(R14), Z23
-	VMOVDQU32        512(CX), Z24
-	VPDPBUSD.BCST    272(R12), Z24, Z16
+	VFMADD231PS.BCST 20(R14), Z23, Z19
+	VFMADD231PS.BCST 24(R14), Z24, Z20
+	VFMADD231PS.BCST 28(R14), Z25, Z21
+	VPBROADCASTD     48(R15), Z16
+	VPBROADCASTD     52(R15), Z17
+	VPBROADCASTD     56(R15), Z22
+	VPBROADCASTD     60(R15), Z23
+	VMOVDQU32        512(BX), Z24
+	VPDPBUSD.BCST    272(R13), Z24, Z16
 	VPUNPCKLQDQ      Z27, Z18, Z25
 	VPUNPCKHQDQ      Z27, Z18, Z18
-	VPDPBUSD.BCST    276(R12), Z24, Z17
-	VPDPBUSD.BCST    280(R12), Z24, Z22
-	VPDPBUSD.BCST    284(R12), Z24, Z23
-	VMOVDQU32        576(CX), Z24
-	VPDPBUSD.BCST    304(R12), Z24, Z16
-	VPDPBUSD.BCST    308(R12), Z24, Z17
-	VPDPBUSD.BCST    312(R12), Z24, Z22
-	VPDPBUSD.BCST    316(R12), Z24, Z23
+	VPDPBUSD.BCST    276(R13), Z24, Z17
+	VPDPBUSD.BCST    280(R13), Z24, Z22
+	VPDPBUSD.BCST    284(R13), Z24, Z23
+	VMOVDQU32        576(BX), Z24
+	VPDPBUSD.BCST    304(R13), Z24, Z16
+	VPDPBUSD.BCST    308(R13), Z24, Z17
+	VPDPBUSD.BCST    312(R13), Z24, Z22
+	VPDPBUSD.BCST    316(R13), Z24, Z23
 	VPUNPCKLQDQ      Z4, Z2, Z24
 	VPUNPCKHQDQ      Z4, Z2, Z2
-	VMOVDQU32        640(CX), Z4
-	VPDPBUSD.BCST    336(R12), Z4, Z16
-	VPDPBUSD.BCST    340(R12), Z4, Z17
-	VPDPBUSD.BCST    344(R12), Z4, Z22
-	VPDPBUSD.BCST    348(R12), Z4, Z23
-	VMOVDQU32        704(CX), Z4
-	VPDPBUSD.BCST    368(R12), Z4, Z16
-	VPDPBUSD.BCST    372(R12), Z4, Z17
+	VMOVDQU32        640(BX), Z4
+	VPDPBUSD.BCST    336(R13), Z4, Z16
+	VPDPBUSD.BCST    340(R13), Z4, Z17
+	VPDPBUSD.BCST    344(R13), Z4, Z22
+	VPDPBUSD.BCST    348(R13), Z4, Z23
+	VMOVDQU32        704(BX), Z4
+	VPDPBUSD.BCST    368(R13), Z4, Z16
+	VPDPBUSD.BCST    372(R13), Z4, Z17
 	VPUNPCKLQDQ      Z7, Z26, Z27
 	VPUNPCKHQDQ      Z7, Z26, Z7
-	VPDPBUSD.BCST    376(R12), Z4, Z22
-	VPDPBUSD.BCST    380(R12), Z4, Z23
-	VMOVDQU32        768(CX), Z4
-	VPDPBUSD.BCST    400(R12), Z4, Z16
-	VPDPBUSD.BCST    404(R12), Z4, Z17
-	VPDPBUSD.BCST    408(R12), Z4, Z22
-	VPDPBUSD.BCST    412(R12), Z4, Z23
-	VMOVDQU32        832(CX), Z4
-	VPDPBUSD.BCST    432(R12), Z4, Z16
+	VPDPBUSD.BCST    376(R13), Z4, Z22
+	VPDPBUSD.BCST    380(R13), Z4, Z23
+	VMOVDQU32        768(BX), Z4
+	VPDPBUSD.BCST    400(R13), Z4, Z16
+	VPDPBUSD.BCST    404(R13), Z4, Z17
+	VPDPBUSD.BCST    408(R13), Z4, Z22
+	VPDPBUSD.BCST    412(R13), Z4, Z23
+	VMOVDQU32        832(BX), Z4
+	VPDPBUSD.BCST    432(R13), Z4, Z16
 	VPUNPCKLQDQ      Z8, Z6, Z26
 	VPUNPCKHQDQ      Z8, Z6, Z6
-	VPDPBUSD.BCST    436(R12), Z4, Z17
-	VPDPBUSD.BCST    440(R12), Z4, Z22
-	VPDPBUSD.BCST    444(R12), Z4, Z23
-	VMOVDQU32        896(CX), Z4
-	VPDPBUSD.BCST    464(R12), Z4, Z16
-	VPDPBUSD.BCST    468(R12), Z4, Z17
-	VPDPBUSD.BCST    472(R12), Z4, Z22
-	VPDPBUSD.BCST    476(R12), Z4, Z23
+	VPDPBUSD.BCST    436(R13), Z4, Z17
+	VPDPBUSD.BCST    440(R13), Z4, Z22
+	VPDPBUSD.BCST    444(R13), Z4, Z23
+	VMOVDQU32        896(BX), Z4
+	VPDPBUSD.BCST    464(R13), Z4, Z16
+	VPDPBUSD.BCST    468(R13), Z4, Z17
+	VPDPBUSD.BCST    472(R13), Z4, Z22
+	VPDPBUSD.BCST    476(R13), Z4, Z23
 	VPUNPCKLQDQ      Z11, Z9, Z4
 	VPUNPCKHQDQ      Z11, Z9, Z8
-	VMOVDQU32        960(CX), Z9
-	VPDPBUSD.BCST    496(R12), Z9, Z16
-	VPDPBUSD.BCST    500(R12), Z9, Z17
-	VPDPBUSD.BCST    504(R12), Z9, Z22
-	VPDPBUSD.BCST    508(R12), Z9, Z23
-	VMOVUPS          4160(CX), Z9
+	VMOVDQU32        960(BX), Z9
+	VPDPBUSD.BCST    496(R13), Z9, Z16
+	VPDPBUSD.BCST    500(R13), Z9, Z17
+	VPDPBUSD.BCST    504(R13), Z9, Z22
+	VPDPBUSD.BCST    508(R13), Z9, Z23
+	VMOVUPS          4160(BX), Z9
 	VCVTDQ2PS        Z16, Z16
 	VMULPS           Z9, Z16, Z16
 	VPUNPCKLQDQ      Z12, Z10, Z11
@@ -46255,159 +46654,164 @@ step:
 	VMULPS           Z9, Z22, Z22
 	VCVTDQ2PS        Z23, Z23
 	VMULPS           Z9, Z23, Z23
-	VFMADD231PS.BCST 48(R13), Z16, Z3
-	VFMADD231PS.BCST 52(R13), Z17, Z19
+	VFMADD231PS.BCST 48(R14), Z16, Z3
+	VFMADD231PS.BCST 52(R14), Z17, Z19
 	VPUNPCKLQDQ      Z5, Z13, Z9
 	VPUNPCKHQDQ      Z5, Z13, Z5
-	VFMADD231PS.BCST 56(R13), Z22, Z20
-	VFMADD231PS.BCST 60(R13), Z23, Z21
-	VPBROADCASTD     80(R14), Z12
-	VPBROADCASTD     84(R14), Z13
-	VPBROADCASTD     88(R14), Z16
-	VPBROADCASTD     92(R14), Z17
-	VMOVDQU32        1024(CX), Z22
-	VPDPBUSD.BCST    528(R12), Z22, Z12
-	VPDPBUSD.BCST    532(R12), Z22, Z13
+	VFMADD231PS.BCST 56(R14), Z22, Z20
+	VFMADD231PS.BCST 60(R14), Z23, Z21
+	VPBROADCASTD     80(R15), Z12
+	VPBROADCASTD     84(R15), Z13
+	VPBROADCASTD     88(R15), Z16
+	VPBROADCASTD     92(R15), Z17
+	VMOVDQU32        1024(BX), Z22
+	VPDPBUSD.BCST    528(R13), Z22, Z12
+	VPDPBUSD.BCST    532(R13), Z22, Z13
 	VPUNPCKLQDQ      Z15, Z14, Z23
 	VPUNPCKHQDQ      Z15, Z14, Z14
-	VPDPBUSD.BCST    536(R12), Z22, Z16
-	VPDPBUSD.BCST    540(R12), Z22, Z17
-	VMOVDQU32        1088(CX), Z15
-	VPDPBUSD.BCST    560(R12), Z15, Z12
-	VPDPBUSD.BCST    564(R12), Z15, Z13
-	VPDPBUSD.BCST    568(R12), Z15, Z16
-	VPDPBUSD.BCST    572(R12), Z15, Z17
-	VMOVDQU32        1152(CX), Z15
+	VPDPBUSD.BCST    536(R13), Z22, Z16
+	VPDPBUSD.BCST    540(R13), Z22, Z17
+	VMOVDQU32        1088(BX), Z15
+	VPDPBUSD.BCST    560(R13), Z15, Z12
+	VPDPBUSD.BCST    564(R13), Z15, Z13
+	VPDPBUSD.BCST    568(R13), Z15, Z16
+	VPDPBUSD.BCST    572(R13), Z15, Z17
+	VMOVDQU32        1152(BX), Z15
 	VSHUFI32X4       $0x88, Z27, Z25, Z22
 	VSHUFI32X4       $0xdd, Z27, Z25, Z25
-	VPDPBUSD.BCST    592(R12), Z15, Z12
-	VPDPBUSD.BCST    596(R12), Z15, Z13
-	VPDPBUSD.BCST    600(R12), Z15, Z16
-	VPDPBUSD.BCST    604(R12), Z15, Z17
-	VMOVDQU32        1216(CX), Z15
-	VPDPBUSD.BCST    624(R12), Z15, Z12
-	VPDPBUSD.BCST    628(R12), Z15, Z13
-	VPDPBUSD.BCST    632(R12), Z15, Z16
+	VPDPBUSD.BCST    592(R13), Z15, Z12
+	VPDPBUSD.BCST    596(R13), Z15, Z13
+	VPDPBUSD.BCST    600(R13), Z15, Z16
+	VPDPBUSD.BCST    604(R13), Z15, Z17
+	VMOVDQU32        1216(BX), Z15
+	VPDPBUSD.BCST    624(R13), Z15, Z12
+	VPDPBUSD.BCST    628(R13), Z15, Z13
+	VPDPBUSD.BCST    632(R13), Z15, Z16
 	VSHUFI32X4       $0x88, Z9, Z4, Z27
 	VSHUFI32X4       $0xdd, Z9, Z4, Z4
-	VPDPBUSD.BCST    636(R12), Z15, Z17
-	VMOVDQU32        1280(CX), Z9
-	VPDPBUSD.BCST    656(R12), Z9, Z12
-	VPDPBUSD.BCST    660(R12), Z9, Z13
-	VPDPBUSD.BCST    664(R12), Z9, Z16
-	VPDPBUSD.BCST    668(R12), Z9, Z17
-	VMOVDQU32        1344(CX), Z9
-	VPDPBUSD.BCST    688(R12), Z9, Z12
-	VPDPBUSD.BCST    692(R12), Z9, Z13
+	VPDPBUSD.BCST    636(R13), Z15, Z17
+	VMOVDQU32        1280(BX), Z9
+	VPDPBUSD.BCST    656(R13), Z9, Z12
+	VPDPBUSD.BCST    660(R13), Z9, Z13
+	VPDPBUSD.BCST    664(R13), Z9, Z16
+	VPDPBUSD.BCST    668(R13), Z9, Z17
+	VMOVDQU32        1344(BX), Z9
+	VPDPBUSD.BCST    688(R13), Z9, Z12
+	VPDPBUSD.BCST    692(R13), Z9, Z13
 	VSHUFI32X4       $0x88, Z27, Z22, Z15
 	VPANDD           Z1, Z15, Z28
 	VPSHUFB          Z28, Z0, Z28
-	VMOVDQU32        Z28, 2048(AX)
-	PREFETCHT0       1088(R10)
-	VPDPBUSD.BCST    696(R12), Z9, Z16
-	VPDPBUSD.BCST    700(R12), Z9, Z17
-	VMOVDQU32        1408(CX), Z9
-	VPDPBUSD.BCST    720(R12), Z9, Z12
-	VPDPBUSD.BCST    724(R12), Z9, Z13
-	VPDPBUSD.BCST    728(R12), Z9, Z16
-	VPDPBUSD.BCST    732(R12), Z9, Z17
-	VMOVDQU32        1472(CX), Z9
+	VMOVDQU32        Z28, 2048(DX)
+	PREFETCHT1       1088(AX)
+	PREFETCHT0       1088(CX)
+	VPDPBUSD.BCST    696(R13), Z9, Z16
+	VPDPBUSD.BCST    700(R13), Z9, Z17
+	VMOVDQU32        1408(BX), Z9
+	VPDPBUSD.BCST    720(R13), Z9, Z12
+	VPDPBUSD.BCST    724(R13), Z9, Z13
+	VPDPBUSD.BCST    728(R13), Z9, Z16
+	VPDPBUSD.BCST    732(R13), Z9, Z17
+	VMOVDQU32        1472(BX), Z9
 	VPSRLD           $0x04, Z15, Z15
 	VPANDD           Z1, Z15, Z15
 	VPSHUFB          Z15, Z0, Z15
-	VMOVDQU32        Z15, 2304(AX)
-	PREFETCHT0       1152(R10)
-	VPDPBUSD.BCST    752(R12), Z9, Z12
-	VPDPBUSD.BCST    756(R12), Z9, Z13
-	VPDPBUSD.BCST    760(R12), Z9, Z16
-	VPDPBUSD.BCST    764(R12), Z9, Z17
-	VMOVUPS          4224(CX), Z9
+	VMOVDQU32        Z15, 2304(DX)
+	PREFETCHT1       1152(AX)
+	PREFETCHT0       1152(CX)
+	VPDPBUSD.BCST    752(R13), Z9, Z12
+	VPDPBUSD.BCST    756(R13), Z9, Z13
+	VPDPBUSD.BCST    760(R13), Z9, Z16
+	VPDPBUSD.BCST    764(R13), Z9, Z17
+	VMOVUPS          4224(BX), Z9
 	VCVTDQ2PS        Z12, Z12
 	VMULPS           Z9, Z12, Z12
 	VCVTDQ2PS        Z13, Z13
 	VSHUFI32X4       $0x88, Z4, Z25, Z15
 	VPANDD           Z1, Z15, Z28
 	VPSHUFB          Z28, Z0, Z28
-	VMOVDQU32        Z28, 2560(AX)
+	VMOVDQU32        Z28, 2560(DX)
 	VMULPS           Z9, Z13, Z13
 	VCVTDQ2PS        Z16, Z16
 	VMULPS           Z9, Z16, Z16
 	VCVTDQ2PS        Z17, Z17
 	VMULPS           Z9, Z17, Z17
-	VFMADD231PS.BCST 80(R13), Z12, Z3
-	VFMADD231PS.BCST 84(R13), Z13, Z19
-	VFMADD231PS.BCST 88(R13), Z16, Z20
+	VFMADD231PS.BCST 80(R14), Z12, Z3
+	VFMADD231PS.BCST 84(R14), Z13, Z19
+	VFMADD231PS.BCST 88(R14), Z16, Z20
 	VPSRLD           $0x04, Z15, Z9
 	VPANDD           Z1, Z9, Z9
 	VPSHUFB          Z9, Z0, Z9
-	VMOVDQU32        Z9, 2816(AX)
-	PREFETCHT0       1216(R10)
-	VFMADD231PS.BCST 92(R13), Z17, Z21
-	VPBROADCASTD     112(R14), Z9
-	VPBROADCASTD     116(R14), Z12
-	VPBROADCASTD     120(R14), Z13
-	VPBROADCASTD     124(R14), Z15
-	VMOVDQU32        1536(CX), Z16
-	VPDPBUSD.BCST    784(R12), Z16, Z9
-	VPDPBUSD.BCST    788(R12), Z16, Z12
-	VPDPBUSD.BCST    792(R12), Z16, Z13
+	VMOVDQU32        Z9, 2816(DX)
+	PREFETCHT1       1216(AX)
+	PREFETCHT0       1216(CX)
+	VFMADD231PS.BCST 92(R14), Z17, Z21
+	VPBROADCASTD     112(R15), Z9
+	VPBROADCASTD     116(R15), Z12
+	VPBROADCASTD     120(R15), Z13
+	VPBROADCASTD     124(R15), Z15
+	VMOVDQU32        1536(BX), Z16
+	VPDPBUSD.BCST    784(R13), Z16, Z9
+	VPDPBUSD.BCST    788(R13), Z16, Z12
+	VPDPBUSD.BCST    792(R13), Z16, Z13
 	VSHUFI32X4       $0xdd, Z27, Z22, Z17
 	VPANDD           Z1, Z17, Z22
 	VPSHUFB          Z22, Z0, Z22
-	VMOVDQU32        Z22, 3072(AX)
-	VPDPBUSD.BCST    796(R12), Z16, Z15
-	VMOVDQU32        1600(CX), Z16
-	VPDPBUSD.BCST    816(R12), Z16, Z9
-	VPDPBUSD.BCST    820(R12), Z16, Z12
-	VPDPBUSD.BCST    824(R12), Z16, Z13
-	VPDPBUSD.BCST    828(R12), Z16, Z15
-	VMOVDQU32        1664(CX), Z16
-	VPDPBUSD.BCST    848(R12), Z16, Z9
+	VMOVDQU32        Z22, 3072(DX)
+	VPDPBUSD.BCST    796(R13), Z16, Z15
+	VMOVDQU32        1600(BX), Z16
+	VPDPBUSD.BCST    816(R13), Z16, Z9
+	VPDPBUSD.BCST    820(R13), Z16, Z12
+	VPDPBUSD.BCST    824(R13), Z16, Z13
+	VPDPBUSD.BCST    828(R13), Z16, Z15
+	VMOVDQU32        1664(BX), Z16
+	VPDPBUSD.BCST    848(R13), Z16, Z9
 	VPSRLD           $0x04, Z17, Z17
 	VPANDD           Z1, Z17, Z17
 	VPSHUFB          Z17, Z0, Z17
-	VMOVDQU32        Z17, 3328(AX)
-	PREFETCHT0       1280(R10)
-	VPDPBUSD.BCST    852(R12), Z16, Z12
-	VPDPBUSD.BCST    856(R12), Z16, Z13
-	VPDPBUSD.BCST    860(R12), Z16, Z15
-	VMOVDQU32        1728(CX), Z16
-	VPDPBUSD.BCST    880(R12), Z16, Z9
-	VPDPBUSD.BCST    884(R12), Z16, Z12
-	VPDPBUSD.BCST    888(R12), Z16, Z13
-	VPDPBUSD.BCST    892(R12), Z16, Z15
+	VMOVDQU32        Z17, 3328(DX)
+	PREFETCHT1       1280(AX)
+	PREFETCHT0       1280(CX)
+	VPDPBUSD.BCST    852(R13), Z16, Z12
+	VPDPBUSD.BCST    856(R13), Z16, Z13
+	VPDPBUSD.BCST    860(R13), Z16, Z15
+	VMOVDQU32        1728(BX), Z16
+	VPDPBUSD.BCST    880(R13), Z16, Z9
+	VPDPBUSD.BCST    884(R13), Z16, Z12
+	VPDPBUSD.BCST    888(R13), Z16, Z13
+	VPDPBUSD.BCST    892(R13), Z16, Z15
 	VSHUFI32X4       $0xdd, Z4, Z25, Z4
 	VPANDD           Z1, Z4, Z16
 	VPSHUFB          Z16, Z0, Z16
-	VMOVDQU32        Z16, 3584(AX)
-	VMOVDQU32        1792(CX), Z16
-	VPDPBUSD.BCST    912(R12), Z16, Z9
-	VPDPBUSD.BCST    916(R12), Z16, Z12
-	VPDPBUSD.BCST    920(R12), Z16, Z13
-	VPDPBUSD.BCST    924(R12), Z16, Z15
-	VMOVDQU32        1856(CX), Z16
-	VPDPBUSD.BCST    944(R12), Z16, Z9
-	VPDPBUSD.BCST    948(R12), Z16, Z12
-	VPDPBUSD.BCST    952(R12), Z16, Z13
+	VMOVDQU32        Z16, 3584(DX)
+	VMOVDQU32        1792(BX), Z16
+	VPDPBUSD.BCST    912(R13), Z16, Z9
+	VPDPBUSD.BCST    916(R13), Z16, Z12
+	VPDPBUSD.BCST    920(R13), Z16, Z13
+	VPDPBUSD.BCST    924(R13), Z16, Z15
+	VMOVDQU32        1856(BX), Z16
+	VPDPBUSD.BCST    944(R13), Z16, Z9
+	VPDPBUSD.BCST    948(R13), Z16, Z12
+	VPDPBUSD.BCST    952(R13), Z16, Z13
 	VPSRLD           $0x04, Z4, Z4
 	VPANDD           Z1, Z4, Z4
 	VPSHUFB          Z4, Z0, Z4
-	VMOVDQU32        Z4, 3840(AX)
-	PREFETCHT0       1344(R10)
-	VPDPBUSD.BCST    956(R12), Z16, Z15
-	VMOVDQU32        1920(CX), Z4
-	VPDPBUSD.BCST    976(R12), Z4, Z9
-	VPDPBUSD.BCST    980(R12), Z4, Z12
-	VPDPBUSD.BCST    984(R12), Z4, Z13
-	VPDPBUSD.BCST    988(R12), Z4, Z15
-	VMOVDQU32        1984(CX), Z4
-	VPDPBUSD.BCST    1008(R12), Z4, Z9
+	VMOVDQU32        Z4, 3840(DX)
+	PREFETCHT1       1344(AX)
+	PREFETCHT0       1344(CX)
+	VPDPBUSD.BCST    956(R13), Z16, Z15
+	VMOVDQU32        1920(BX), Z4
+	VPDPBUSD.BCST    976(R13), Z4, Z9
+	VPDPBUSD.BCST    980(R13), Z4, Z12
+	VPDPBUSD.BCST    984(R13), Z4, Z13
+	VPDPBUSD.BCST    988(R13), Z4, Z15
+	VMOVDQU32        1984(BX), Z4
+	VPDPBUSD.BCST    1008(R13), Z4, Z9
 	VSHUFI32X4       $0x88, Z7, Z18, Z16
 	VSHUFI32X4       $0xdd, Z7, Z18, Z7
-	VPDPBUSD.BCST    1012(R12), Z4, Z12
-	VPDPBUSD.BCST    1016(R12), Z4, Z13
-	VPDPBUSD.BCST    1020(R12), Z4, Z15
-	VMOVUPS          4288(CX), Z4
+	VPDPBUSD.BCST    1012(R13), Z4, Z12
+	VPDPBUSD.BCST    1016(R13), Z4, Z13
+	VPDPBUSD.BCST    1020(R13), Z4, Z15
+	VMOVUPS          4288(BX), Z4
 	VCVTDQ2PS        Z9, Z9
 	VMULPS           Z4, Z9, Z9
 	VCVTDQ2PS        Z12, Z12
@@ -46418,82 +46822,85 @@ step:
 	VMULPS           Z4, Z13, Z13
 	VCVTDQ2PS        Z15, Z15
 	VMULPS           Z4, Z15, Z15
-	VFMADD231PS.BCST 112(R13), Z9, Z3
-	VFMADD231PS.BCST 116(R13), Z12, Z19
-	VFMADD231PS.BCST 120(R13), Z13, Z20
-	VFMADD231PS.BCST 124(R13), Z15, Z21
+	VFMADD231PS.BCST 112(R14), Z9, Z3
+	VFMADD231PS.BCST 116(R14), Z12, Z19
+	VFMADD231PS.BCST 120(R14), Z13, Z20
+	VFMADD231PS.BCST 124(R14), Z15, Z21
 	VSHUFI32X4       $0x88, Z17, Z16, Z4
 	VPANDD           Z1, Z4, Z8
 	VPSHUFB          Z8, Z0, Z8
-	VMOVDQU32        Z8, 2112(AX)
-	VPBROADCASTD     144(R14), Z8
-	VPBROADCASTD     148(R14), Z9
-	VPBROADCASTD     152(R14), Z12
-	VPBROADCASTD     156(R14), Z13
-	VMOVDQU32        2048(CX), Z15
-	VPDPBUSD.BCST    1040(R12), Z15, Z8
-	VPDPBUSD.BCST    1044(R12), Z15, Z9
-	VPDPBUSD.BCST    1048(R12), Z15, Z12
-	VPDPBUSD.BCST    1052(R12), Z15, Z13
+	VMOVDQU32        Z8, 2112(DX)
+	VPBROADCASTD     144(R15), Z8
+	VPBROADCASTD     148(R15), Z9
+	VPBROADCASTD     152(R15), Z12
+	VPBROADCASTD     156(R15), Z13
+	VMOVDQU32        2048(BX), Z15
+	VPDPBUSD.BCST    1040(R13), Z15, Z8
+	VPDPBUSD.BCST    1044(R13), Z15, Z9
+	VPDPBUSD.BCST    1048(R13), Z15, Z12
+	VPDPBUSD.BCST    1052(R13), Z15, Z13
 	VPSRLD           $0x04, Z4, Z4
 	VPANDD           Z1, Z4, Z4
 	VPSHUFB          Z4, Z0, Z4
-	VMOVDQU32        Z4, 2368(AX)
-	PREFETCHT0       1408(R10)
-	VMOVDQU32        2112(CX), Z4
-	VPDPBUSD.BCST    1072(R12), Z4, Z8
-	VPDPBUSD.BCST    1076(R12), Z4, Z9
-	VPDPBUSD.BCST    1080(R12), Z4, Z12
-	VPDPBUSD.BCST    1084(R12), Z4, Z13
-	VMOVDQU32        2176(CX), Z4
-	VPDPBUSD.BCST    1104(R12), Z4, Z8
-	VPDPBUSD.BCST    1108(R12), Z4, Z9
+	VMOVDQU32        Z4, 2368(DX)
+	PREFETCHT1       1408(AX)
+	PREFETCHT0       1408(CX)
+	VMOVDQU32        2112(BX), Z4
+	VPDPBUSD.BCST    1072(R13), Z4, Z8
+	VPDPBUSD.BCST    1076(R13), Z4, Z9
+	VPDPBUSD.BCST    1080(R13), Z4, Z12
+	VPDPBUSD.BCST    1084(R13), Z4, Z13
+	VMOVDQU32        2176(BX), Z4
+	VPDPBUSD.BCST    1104(R13), Z4, Z8
+	VPDPBUSD.BCST    1108(R13), Z4, Z9
 	VSHUFI32X4       $0x88, Z5, Z7, Z15
 	VPANDD           Z1, Z15, Z18
 	VPSHUFB          Z18, Z0, Z18
-	VMOVDQU32        Z18, 2624(AX)
-	VPDPBUSD.BCST    1112(R12), Z4, Z12
-	VPDPBUSD.BCST    1116(R12), Z4, Z13
-	VMOVDQU32        2240(CX), Z4
-	VPDPBUSD.BCST    1136(R12), Z4, Z8
-	VPDPBUSD.BCST    1140(R12), Z4, Z9
-	VPDPBUSD.BCST    1144(R12), Z4, Z12
-	VPDPBUSD.BCST    1148(R12), Z4, Z13
-	VMOVDQU32        2304(CX), Z4
+	VMOVDQU32        Z18, 2624(DX)
+	VPDPBUSD.BCST    1112(R13), Z4, Z12
+	VPDPBUSD.BCST    1116(R13), Z4, Z13
+	VMOVDQU32        2240(BX), Z4
+	VPDPBUSD.BCST    1136(R13), Z4, Z8
+	VPDPBUSD.BCST    1140(R13), Z4, Z9
+	VPDPBUSD.BCST    1144(R13), Z4, Z12
+	VPDPBUSD.BCST    1148(R13), Z4, Z13
+	VMOVDQU32        2304(BX), Z4
 	VPSRLD           $0x04, Z15, Z15
 	VPANDD           Z1, Z15, Z15
 	VPSHUFB          Z15, Z0, Z15
-	VMOVDQU32        Z15, 2880(AX)
-	PREFETCHT0       1472(R10)
-	VPDPBUSD.BCST    1168(R12), Z4, Z8
-	VPDPBUSD.BCST    1172(R12), Z4, Z9
-	VPDPBUSD.BCST    1176(R12), Z4, Z12
-	VPDPBUSD.BCST    1180(R12), Z4, Z13
-	VMOVDQU32        2368(CX), Z4
-	VPDPBUSD.BCST    1200(R12), Z4, Z8
-	VPDPBUSD.BCST    1204(R12), Z4, Z9
-	VPDPBUSD.BCST    1208(R12), Z4, Z12
-	VPDPBUSD.BCST    1212(R12), Z4, Z13
+	VMOVDQU32        Z15, 2880(DX)
+	PREFETCHT1       1472(AX)
+	PREFETCHT0       1472(CX)
+	VPDPBUSD.BCST    1168(R13), Z4, Z8
+	VPDPBUSD.BCST    1172(R13), Z4, Z9
+	VPDPBUSD.BCST    1176(R13), Z4, Z12
+	VPDPBUSD.BCST    1180(R13), Z4, Z13
+	VMOVDQU32        2368(BX), Z4
+	VPDPBUSD.BCST    1200(R13), Z4, Z8
+	VPDPBUSD.BCST    1204(R13), Z4, Z9
+	VPDPBUSD.BCST    1208(R13), Z4, Z12
+	VPDPBUSD.BCST    1212(R13), Z4, Z13
 	VSHUFI32X4       $0xdd, Z17, Z16, Z4
 	VPANDD           Z1, Z4, Z15
 	VPSHUFB          Z15, Z0, Z15
-	VMOVDQU32        Z15, 3136(AX)
-	VMOVDQU32        2432(CX), Z15
-	VPDPBUSD.BCST    1232(R12), Z15, Z8
-	VPDPBUSD.BCST    1236(R12), Z15, Z9
-	VPDPBUSD.BCST    1240(R12), Z15, Z12
-	VPDPBUSD.BCST    1244(R12), Z15, Z13
-	VMOVDQU32        2496(CX), Z15
-	VPDPBUSD.BCST    1264(R12), Z15, Z8
-	VPDPBUSD.BCST    1268(R12), Z15, Z9
+	VMOVDQU32        Z15, 3136(DX)
+	VMOVDQU32        2432(BX), Z15
+	VPDPBUSD.BCST    1232(R13), Z15, Z8
+	VPDPBUSD.BCST    1236(R13), Z15, Z9
+	VPDPBUSD.BCST    1240(R13), Z15, Z12
+	VPDPBUSD.BCST    1244(R13), Z15, Z13
+	VMOVDQU32        2496(BX), Z15
+	VPDPBUSD.BCST    1264(R13), Z15, Z8
+	VPDPBUSD.BCST    1268(R13), Z15, Z9
 	VPSRLD           $0x04, Z4, Z4
 	VPANDD           Z1, Z4, Z4
 	VPSHUFB          Z4, Z0, Z4
-	VMOVDQU32        Z4, 3392(AX)
-	PREFETCHT0       1536(R10)
-	VPDPBUSD.BCST    1272(R12), Z15, Z12
-	VPDPBUSD.BCST    1276(R12), Z15, Z13
-	VMOVUPS          4352(CX), Z4
+	VMOVDQU32        Z4, 3392(DX)
+	PREFETCHT1       1536(AX)
+	PREFETCHT0       1536(CX)
+	VPDPBUSD.BCST    1272(R13), Z15, Z12
+	VPDPBUSD.BCST    1276(R13), Z15, Z13
+	VMOVUPS          4352(BX), Z4
 	VCVTDQ2PS        Z8, Z8
 	VMULPS           Z4, Z8, Z8
 	VCVTDQ2PS        Z9, Z9
@@ -46502,82 +46909,85 @@ step:
 	VSHUFI32X4       $0xdd, Z5, Z7, Z5
 	VPANDD           Z1, Z5, Z7
 	VPSHUFB          Z7, Z0, Z7
-	VMOVDQU32        Z7, 3648(AX)
+	VMOVDQU32        Z7, 3648(DX)
 	VMULPS           Z4, Z12, Z12
 	VCVTDQ2PS        Z13, Z13
 	VMULPS           Z4, Z13, Z13
-	VFMADD231PS.BCST 144(R13), Z8, Z3
-	VFMADD231PS.BCST 148(R13), Z9, Z19
-	VFMADD231PS.BCST 152(R13), Z12, Z20
-	VFMADD231PS.BCST 156(R13), Z13, Z21
-	VPBROADCASTD     176(R14), Z4
+	VFMADD231PS.BCST 144(R14), Z8, Z3
+	VFMADD231PS.BCST 148(R14), Z9, Z19
+	VFMADD231PS.BCST 152(R14), Z12, Z20
+	VFMADD231PS.BCST 156(R14), Z13, Z21
+	VPBROADCASTD     176(R15), Z4
 	VPSRLD           $0x04, Z5, Z5
 	VPANDD           Z1, Z5, Z5
 	VPSHUFB          Z5, Z0, Z5
-	VMOVDQU32        Z5, 3904(AX)
-	PREFETCHT0       1600(R10)
-	VPBROADCASTD     180(R14), Z5
-	VPBROADCASTD     184(R14), Z7
-	VPBROADCASTD     188(R14), Z8
-	VMOVDQU32        2560(CX), Z9
-	VPDPBUSD.BCST    1296(R12), Z9, Z4
-	VPDPBUSD.BCST    1300(R12), Z9, Z5
-	VPDPBUSD.BCST    1304(R12), Z9, Z7
-	VPDPBUSD.BCST    1308(R12), Z9, Z8
-	VMOVDQU32        2624(CX), Z9
+	VMOVDQU32        Z5, 3904(DX)
+	PREFETCHT1       1600(AX)
+	PREFETCHT0       1600(CX)
+	VPBROADCASTD     180(R15), Z5
+	VPBROADCASTD     184(R15), Z7
+	VPBROADCASTD     188(R15), Z8
+	VMOVDQU32        2560(BX), Z9
+	VPDPBUSD.BCST    1296(R13), Z9, Z4
+	VPDPBUSD.BCST    1300(R13), Z9, Z5
+	VPDPBUSD.BCST    1304(R13), Z9, Z7
+	VPDPBUSD.BCST    1308(R13), Z9, Z8
+	VMOVDQU32        2624(BX), Z9
 	VSHUFI32X4       $0x88, Z26, Z24, Z12
 	VSHUFI32X4       $0xdd, Z26, Z24, Z13
-	VPDPBUSD.BCST    1328(R12), Z9, Z4
-	VPDPBUSD.BCST    1332(R12), Z9, Z5
-	VPDPBUSD.BCST    1336(R12), Z9, Z7
-	VPDPBUSD.BCST    1340(R12), Z9, Z8
-	VMOVDQU32        2688(CX), Z9
-	VPDPBUSD.BCST    1360(R12), Z9, Z4
-	VPDPBUSD.BCST    1364(R12), Z9, Z5
-	VPDPBUSD.BCST    1368(R12), Z9, Z7
+	VPDPBUSD.BCST    1328(R13), Z9, Z4
+	VPDPBUSD.BCST    1332(R13), Z9, Z5
+	VPDPBUSD.BCST    1336(R13), Z9, Z7
+	VPDPBUSD.BCST    1340(R13), Z9, Z8
+	VMOVDQU32        2688(BX), Z9
+	VPDPBUSD.BCST    1360(R13), Z9, Z4
+	VPDPBUSD.BCST    1364(R13), Z9, Z5
+	VPDPBUSD.BCST    1368(R13), Z9, Z7
 	VSHUFI32X4       $0x88, Z23, Z11, Z15
 	VSHUFI32X4       $0xdd, Z23, Z11, Z11
-	VPDPBUSD.BCST    1372(R12), Z9, Z8
-	VMOVDQU32        2752(CX), Z9
-	VPDPBUSD.BCST    1392(R12), Z9, Z4
-	VPDPBUSD.BCST    1396(R12), Z9, Z5
-	VPDPBUSD.BCST    1400(R12), Z9, Z7
-	VPDPBUSD.BCST    1404(R12), Z9, Z8
-	VMOVDQU32        2816(CX), Z9
-	VPDPBUSD.BCST    1424(R12), Z9, Z4
+	VPDPBUSD.BCST    1372(R13), Z9, Z8
+	VMOVDQU32        2752(BX), Z9
+	VPDPBUSD.BCST    1392(R13), Z9, Z4
+	VPDPBUSD.BCST    1396(R13), Z9, Z5
+	VPDPBUSD.BCST    1400(R13), Z9, Z7
+	VPDPBUSD.BCST    1404(R13), Z9, Z8
+	VMOVDQU32        2816(BX), Z9
+	VPDPBUSD.BCST    1424(R13), Z9, Z4
 	VSHUFI32X4       $0x88, Z15, Z12, Z16
 	VPANDD           Z1, Z16, Z17
 	VPSHUFB          Z17, Z0, Z17
-	VMOVDQU32        Z17, 2176(AX)
-	PREFETCHT0       1664(R10)
-	VPDPBUSD.BCST    1428(R12), Z9, Z5
-	VPDPBUSD.BCST    1432(R12), Z9, Z7
-	VPDPBUSD.BCST    1436(R12), Z9, Z8
-	VMOVDQU32        2880(CX), Z9
-	VPDPBUSD.BCST    1456(R12), Z9, Z4
-	VPDPBUSD.BCST    1460(R12), Z9, Z5
-	VPDPBUSD.BCST    1464(R12), Z9, Z7
-	VPDPBUSD.BCST    1468(R12), Z9, Z8
-	VMOVDQU32        2944(CX), Z9
+	VMOVDQU32        Z17, 2176(DX)
+	PREFETCHT1       1664(AX)
+	PREFETCHT0       1664(CX)
+	VPDPBUSD.BCST    1428(R13), Z9, Z5
+	VPDPBUSD.BCST    1432(R13), Z9, Z7
+	VPDPBUSD.BCST    1436(R13), Z9, Z8
+	VMOVDQU32        2880(BX), Z9
+	VPDPBUSD.BCST    1456(R13), Z9, Z4
+	VPDPBUSD.BCST    1460(R13), Z9, Z5
+	VPDPBUSD.BCST    1464(R13), Z9, Z7
+	VPDPBUSD.BCST    1468(R13), Z9, Z8
+	VMOVDQU32        2944(BX), Z9
 	VPSRLD           $0x04, Z16, Z16
 	VPANDD           Z1, Z16, Z16
 	VPSHUFB          Z16, Z0, Z16
-	VMOVDQU32        Z16, 2432(AX)
-	VPDPBUSD.BCST    1488(R12), Z9, Z4
-	VPDPBUSD.BCST    1492(R12), Z9, Z5
-	VPDPBUSD.BCST    1496(R12), Z9, Z7
-	VPDPBUSD.BCST    1500(R12), Z9, Z8
-	VMOVDQU32        3008(CX), Z9
-	VPDPBUSD.BCST    1520(R12), Z9, Z4
-	VPDPBUSD.BCST    1524(R12), Z9, Z5
-	VPDPBUSD.BCST    1528(R12), Z9, Z7
+	VMOVDQU32        Z16, 2432(DX)
+	VPDPBUSD.BCST    1488(R13), Z9, Z4
+	VPDPBUSD.BCST    1492(R13), Z9, Z5
+	VPDPBUSD.BCST    1496(R13), Z9, Z7
+	VPDPBUSD.BCST    1500(R13), Z9, Z8
+	VMOVDQU32        3008(BX), Z9
+	VPDPBUSD.BCST    1520(R13), Z9, Z4
+	VPDPBUSD.BCST    1524(R13), Z9, Z5
+	VPDPBUSD.BCST    1528(R13), Z9, Z7
 	VSHUFI32X4       $0x88, Z11, Z13, Z16
 	VPANDD           Z1, Z16, Z17
 	VPSHUFB          Z17, Z0, Z17
-	VMOVDQU32        Z17, 2688(AX)
-	PREFETCHT0       1728(R10)
-	VPDPBUSD.BCST    1532(R12), Z9, Z8
-	VMOVUPS          4416(CX), Z9
+	VMOVDQU32        Z17, 2688(DX)
+	PREFETCHT1       1728(AX)
+	PREFETCHT0       1728(CX)
+	VPDPBUSD.BCST    1532(R13), Z9, Z8
+	VMOVUPS          4416(BX), Z9
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z9, Z4, Z4
 	VCVTDQ2PS        Z5, Z5
@@ -46587,80 +46997,82 @@ step:
 	VPSRLD           $0x04, Z16, Z16
 	VPANDD           Z1, Z16, Z16
 	VPSHUFB          Z16, Z0, Z16
-	VMOVDQU32        Z16, 2944(AX)
+	VMOVDQU32        Z16, 2944(DX)
 	VCVTDQ2PS        Z8, Z8
 	VMULPS           Z9, Z8, Z8
-	VFMADD231PS.BCST 176(R13), Z4, Z3
-	VFMADD231PS.BCST 180(R13), Z5, Z19
-	VFMADD231PS.BCST 184(R13), Z7, Z20
-	VFMADD231PS.BCST 188(R13), Z8, Z21
-	VPBROADCASTD     208(R14), Z4
-	VPBROADCASTD     212(R14), Z5
+	VFMADD231PS.BCST 176(R14), Z4, Z3
+	VFMADD231PS.BCST 180(R14), Z5, Z19
+	VFMADD231PS.BCST 184(R14), Z7, Z20
+	VFMADD231PS.BCST 188(R14), Z8, Z21
+	VPBROADCASTD     208(R15), Z4
+	VPBROADCASTD     212(R15), Z5
 	VSHUFI32X4       $0xdd, Z15, Z12, Z9
 	VPANDD           Z1, Z9, Z7
 	VPSHUFB          Z7, Z0, Z7
-	VMOVDQU32        Z7, 3200(AX)
-	PREFETCHT0       1792(R10)
-	VPBROADCASTD     216(R14), Z7
-	VPBROADCASTD     220(R14), Z8
-	VMOVDQU32        3072(CX), Z12
-	VPDPBUSD.BCST    1552(R12), Z12, Z4
-	VPDPBUSD.BCST    1556(R12), Z12, Z5
-	VPDPBUSD.BCST    1560(R12), Z12, Z7
-	VPDPBUSD.BCST    1564(R12), Z12, Z8
-	VMOVDQU32        3136(CX), Z12
-	VPDPBUSD.BCST    1584(R12), Z12, Z4
+	VMOVDQU32        Z7, 3200(DX)
+	PREFETCHT1       1792(AX)
+	PREFETCHT0       1792(CX)
+	VPBROADCASTD     216(R15), Z7
+	VPBROADCASTD     220(R15), Z8
+	VMOVDQU32        3072(BX), Z12
+	VPDPBUSD.BCST    1552(R13), Z12, Z4
+	VPDPBUSD.BCST    1556(R13), Z12, Z5
+	VPDPBUSD.BCST    1560(R13), Z12, Z7
+	VPDPBUSD.BCST    1564(R13), Z12, Z8
+	VMOVDQU32        3136(BX), Z12
+	VPDPBUSD.BCST    1584(R13), Z12, Z4
 	VPSRLD           $0x04, Z9, Z9
 	VPANDD           Z1, Z9, Z9
 	VPSHUFB          Z9, Z0, Z9
-	VMOVDQU32        Z9, 3456(AX)
-	VPDPBUSD.BCST    1588(R12), Z12, Z5
-	VPDPBUSD.BCST    1592(R12), Z12, Z7
-	VPDPBUSD.BCST    1596(R12), Z12, Z8
-	VMOVDQU32        3200(CX), Z9
-	VPDPBUSD.BCST    1616(R12), Z9, Z4
-	VPDPBUSD.BCST    1620(R12), Z9, Z5
-	VPDPBUSD.BCST    1624(R12), Z9, Z7
-	VPDPBUSD.BCST    1628(R12), Z9, Z8
+	VMOVDQU32        Z9, 3456(DX)
+	VPDPBUSD.BCST    1588(R13), Z12, Z5
+	VPDPBUSD.BCST    1592(R13), Z12, Z7
+	VPDPBUSD.BCST    1596(R13), Z12, Z8
+	VMOVDQU32        3200(BX), Z9
+	VPDPBUSD.BCST    1616(R13), Z9, Z4
+	VPDPBUSD.BCST    1620(R13), Z9, Z5
+	VPDPBUSD.BCST    1624(R13), Z9, Z7
+	VPDPBUSD.BCST    1628(R13), Z9, Z8
 	VSHUFI32X4       $0xdd, Z11, Z13, Z9
 	VPANDD           Z1, Z9, Z11
 	VPSHUFB          Z11, Z0, Z11
-	VMOVDQU32        Z11, 3712(AX)
-	PREFETCHT0       1856(R10)
-	VMOVDQU32        3264(CX), Z11
-	VPDPBUSD.BCST    1648(R12), Z11, Z4
-	VPDPBUSD.BCST    1652(R12), Z11, Z5
-	VPDPBUSD.BCST    1656(R12), Z11, Z7
-	VPDPBUSD.BCST    1660(R12), Z11, Z8
-	VMOVDQU32        3328(CX), Z11
-	VPDPBUSD.BCST    1680(R12), Z11, Z4
-	VPDPBUSD.BCST    1684(R12), Z11, Z5
+	VMOVDQU32        Z11, 3712(DX)
+	PREFETCHT1       1856(AX)
+	PREFETCHT0       1856(CX)
+	VMOVDQU32        3264(BX), Z11
+	VPDPBUSD.BCST    1648(R13), Z11, Z4
+	VPDPBUSD.BCST    1652(R13), Z11, Z5
+	VPDPBUSD.BCST    1656(R13), Z11, Z7
+	VPDPBUSD.BCST    1660(R13), Z11, Z8
+	VMOVDQU32        3328(BX), Z11
+	VPDPBUSD.BCST    1680(R13), Z11, Z4
+	VPDPBUSD.BCST    1684(R13), Z11, Z5
 	VPSRLD           $0x04, Z9, Z9
 	VPANDD           Z1, Z9, Z9
 	VPSHUFB          Z9, Z0, Z9
-	VMOVDQU32        Z9, 3968(AX)
-	VPDPBUSD.BCST    1688(R12), Z11, Z7
-	VPDPBUSD.BCST    1692(R12), Z11, Z8
-	VMOVDQU32        3392(CX), Z9
-	VPDPBUSD.BCST    1712(R12), Z9, Z4
-	VPDPBUSD.BCST    1716(R12), Z9, Z5
-	VPDPBUSD.BCST    1720(R12), Z9, Z7
-	VPDPBUSD.BCST    1724(R12), Z9, Z8
-	VMOVDQU32        3456(CX), Z9
-	VPDPBUSD.BCST    1744(R12), Z9, Z4
+	VMOVDQU32        Z9, 3968(DX)
+	VPDPBUSD.BCST    1688(R13), Z11, Z7
+	VPDPBUSD.BCST    1692(R13), Z11, Z8
+	VMOVDQU32        3392(BX), Z9
+	VPDPBUSD.BCST    1712(R13), Z9, Z4
+	VPDPBUSD.BCST    1716(R13), Z9, Z5
+	VPDPBUSD.BCST    1720(R13), Z9, Z7
+	VPDPBUSD.BCST    1724(R13), Z9, Z8
+	VMOVDQU32        3456(BX), Z9
+	VPDPBUSD.BCST    1744(R13), Z9, Z4
 	VSHUFI32X4       $0x88, Z6, Z2, Z11
 	VSHUFI32X4       $0xdd, Z6, Z2, Z2
-	VPDPBUSD.BCST    1748(R12), Z9, Z5
-	VPDPBUSD.BCST    1752(R12), Z9, Z7
-	VPDPBUSD.BCST    1756(R12), Z9, Z8
-	VMOVDQU32        3520(CX), Z6
-	VPDPBUSD.BCST    1776(R12), Z6, Z4
-	VPDPBUSD.BCST    1780(R12), Z6, Z5
-	VPDPBUSD.BCST    1784(R12), Z6, Z7
-	VPDPBUSD.BCST    1788(R12), Z6, Z8
+	VPDPBUSD.BCST    1748(R13), Z9, Z5
+	VPDPBUSD.BCST    1752(R13), Z9, Z7
+	VPDPBUSD.BCST    1756(R13), Z9, Z8
+	VMOVDQU32        3520(BX), Z6
+	VPDPBUSD.BCST    1776(R13), Z6, Z4
+	VPDPBUSD.BCST    1780(R13), Z6, Z5
+	VPDPBUSD.BCST    1784(R13), Z6, Z7
+	VPDPBUSD.BCST    1788(R13), Z6, Z8
 	VSHUFI32X4       $0x88, Z14, Z10, Z6
 	VSHUFI32X4       $0xdd, Z14, Z10, Z9
-	VMOVUPS          4480(CX), Z10
+	VMOVUPS          4480(BX), Z10
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z10, Z4, Z4
 	VCVTDQ2PS        Z5, Z5
@@ -46671,85 +47083,89 @@ step:
 	VSHUFI32X4       $0x88, Z6, Z11, Z12
 	VPANDD           Z1, Z12, Z13
 	VPSHUFB          Z13, Z0, Z13
-	VMOVDQU32        Z13, 2240(AX)
-	PREFETCHT0       1920(R10)
+	VMOVDQU32        Z13, 2240(DX)
+	PREFETCHT1       1920(AX)
+	PREFETCHT0       1920(CX)
 	VMULPS           Z10, Z8, Z8
-	VFMADD231PS.BCST 208(R13), Z4, Z3
-	VFMADD231PS.BCST 212(R13), Z5, Z19
-	VFMADD231PS.BCST 216(R13), Z7, Z20
-	VFMADD231PS.BCST 220(R13), Z8, Z21
-	VPBROADCASTD     240(R14), Z4
-	VPBROADCASTD     244(R14), Z5
-	VPBROADCASTD     248(R14), Z7
+	VFMADD231PS.BCST 208(R14), Z4, Z3
+	VFMADD231PS.BCST 212(R14), Z5, Z19
+	VFMADD231PS.BCST 216(R14), Z7, Z20
+	VFMADD231PS.BCST 220(R14), Z8, Z21
+	VPBROADCASTD     240(R15), Z4
+	VPBROADCASTD     244(R15), Z5
+	VPBROADCASTD     248(R15), Z7
 	VPSRLD           $0x04, Z12, Z8
 	VPANDD           Z1, Z8, Z8
 	VPSHUFB          Z8, Z0, Z8
-	VMOVDQU32        Z8, 2496(AX)
-	VPBROADCASTD     252(R14), Z8
-	VMOVDQU32        3584(CX), Z10
-	VPDPBUSD.BCST    1808(R12), Z10, Z4
-	VPDPBUSD.BCST    1812(R12), Z10, Z5
-	VPDPBUSD.BCST    1816(R12), Z10, Z7
-	VPDPBUSD.BCST    1820(R12), Z10, Z8
-	VMOVDQU32        3648(CX), Z10
-	VPDPBUSD.BCST    1840(R12), Z10, Z4
-	VPDPBUSD.BCST    1844(R12), Z10, Z5
+	VMOVDQU32        Z8, 2496(DX)
+	VPBROADCASTD     252(R15), Z8
+	VMOVDQU32        3584(BX), Z10
+	VPDPBUSD.BCST    1808(R13), Z10, Z4
+	VPDPBUSD.BCST    1812(R13), Z10, Z5
+	VPDPBUSD.BCST    1816(R13), Z10, Z7
+	VPDPBUSD.BCST    1820(R13), Z10, Z8
+	VMOVDQU32        3648(BX), Z10
+	VPDPBUSD.BCST    1840(R13), Z10, Z4
+	VPDPBUSD.BCST    1844(R13), Z10, Z5
 	VSHUFI32X4       $0x88, Z9, Z2, Z12
 	VPANDD           Z1, Z12, Z13
 	VPSHUFB          Z13, Z0, Z13
-	VMOVDQU32        Z13, 2752(AX)
-	PREFETCHT0       1984(R10)
-	VPDPBUSD.BCST    1848(R12), Z10, Z7
-	VPDPBUSD.BCST    1852(R12), Z10, Z8
-	VMOVDQU32        3712(CX), Z10
-	VPDPBUSD.BCST    1872(R12), Z10, Z4
-	VPDPBUSD.BCST    1876(R12), Z10, Z5
-	VPDPBUSD.BCST    1880(R12), Z10, Z7
-	VPDPBUSD.BCST    1884(R12), Z10, Z8
-	VMOVDQU32        3776(CX), Z10
+	VMOVDQU32        Z13, 2752(DX)
+	PREFETCHT1       1984(AX)
+	PREFETCHT0       1984(CX)
+	VPDPBUSD.BCST    1848(R13), Z10, Z7
+	VPDPBUSD.BCST    1852(R13), Z10, Z8
+	VMOVDQU32        3712(BX), Z10
+	VPDPBUSD.BCST    1872(R13), Z10, Z4
+	VPDPBUSD.BCST    1876(R13), Z10, Z5
+	VPDPBUSD.BCST    1880(R13), Z10, Z7
+	VPDPBUSD.BCST    1884(R13), Z10, Z8
+	VMOVDQU32        3776(BX), Z10
 	VPSRLD           $0x04, Z12, Z12
 	VPANDD           Z1, Z12, Z12
 	VPSHUFB          Z12, Z0, Z12
-	VMOVDQU32        Z12, 3008(AX)
-	VPDPBUSD.BCST    1904(R12), Z10, Z4
-	VPDPBUSD.BCST    1908(R12), Z10, Z5
-	VPDPBUSD.BCST    1912(R12), Z10, Z7
-	VPDPBUSD.BCST    1916(R12), Z10, Z8
-	VMOVDQU32        3840(CX), Z10
-	VPDPBUSD.BCST    1936(R12), Z10, Z4
-	VPDPBUSD.BCST    1940(R12), Z10, Z5
-	VPDPBUSD.BCST    1944(R12), Z10, Z7
+	VMOVDQU32        Z12, 3008(DX)
+	VPDPBUSD.BCST    1904(R13), Z10, Z4
+	VPDPBUSD.BCST    1908(R13), Z10, Z5
+	VPDPBUSD.BCST    1912(R13), Z10, Z7
+	VPDPBUSD.BCST    1916(R13), Z10, Z8
+	VMOVDQU32        3840(BX), Z10
+	VPDPBUSD.BCST    1936(R13), Z10, Z4
+	VPDPBUSD.BCST    1940(R13), Z10, Z5
+	VPDPBUSD.BCST    1944(R13), Z10, Z7
 	VSHUFI32X4       $0xdd, Z6, Z11, Z6
 	VPANDD           Z1, Z6, Z11
 	VPSHUFB          Z11, Z0, Z11
-	VMOVDQU32        Z11, 3264(AX)
-	PREFETCHT0       2048(R10)
-	VPDPBUSD.BCST    1948(R12), Z10, Z8
-	VMOVDQU32        3904(CX), Z10
-	VPDPBUSD.BCST    1968(R12), Z10, Z4
-	VPDPBUSD.BCST    1972(R12), Z10, Z5
-	VPDPBUSD.BCST    1976(R12), Z10, Z7
-	VPDPBUSD.BCST    1980(R12), Z10, Z8
-	VMOVDQU32        3968(CX), Z10
-	VPDPBUSD.BCST    2000(R12), Z10, Z4
-	VPDPBUSD.BCST    2004(R12), Z10, Z5
+	VMOVDQU32        Z11, 3264(DX)
+	PREFETCHT1       2048(AX)
+	PREFETCHT0       2048(CX)
+	VPDPBUSD.BCST    1948(R13), Z10, Z8
+	VMOVDQU32        3904(BX), Z10
+	VPDPBUSD.BCST    1968(R13), Z10, Z4
+	VPDPBUSD.BCST    1972(R13), Z10, Z5
+	VPDPBUSD.BCST    1976(R13), Z10, Z7
+	VPDPBUSD.BCST    1980(R13), Z10, Z8
+	VMOVDQU32        3968(BX), Z10
+	VPDPBUSD.BCST    2000(R13), Z10, Z4
+	VPDPBUSD.BCST    2004(R13), Z10, Z5
 	VPSRLD           $0x04, Z6, Z6
 	VPANDD           Z1, Z6, Z6
 	VPSHUFB          Z6, Z0, Z6
-	VMOVDQU32        Z6, 3520(AX)
-	VPDPBUSD.BCST    2008(R12), Z10, Z7
-	VPDPBUSD.BCST    2012(R12), Z10, Z8
-	VMOVDQU32        4032(CX), Z6
-	VPDPBUSD.BCST    2032(R12), Z6, Z4
-	VPDPBUSD.BCST    2036(R12), Z6, Z5
-	VPDPBUSD.BCST    2040(R12), Z6, Z7
-	VPDPBUSD.BCST    2044(R12), Z6, Z8
-	VMOVUPS          4544(CX), Z6
+	VMOVDQU32        Z6, 3520(DX)
+	VPDPBUSD.BCST    2008(R13), Z10, Z7
+	VPDPBUSD.BCST    2012(R13), Z10, Z8
+	VMOVDQU32        4032(BX), Z6
+	VPDPBUSD.BCST    2032(R13), Z6, Z4
+	VPDPBUSD.BCST    2036(R13), Z6, Z5
+	VPDPBUSD.BCST    2040(R13), Z6, Z7
+	VPDPBUSD.BCST    2044(R13), Z6, Z8
+	VMOVUPS          4544(BX), Z6
 	VSHUFI32X4       $0xdd, Z9, Z2, Z2
 	VPANDD           Z1, Z2, Z9
 	VPSHUFB          Z9, Z0, Z9
-	VMOVDQU32        Z9, 3776(AX)
-	PREFETCHT0       2112(R10)
+	VMOVDQU32        Z9, 3776(DX)
+	PREFETCHT1       2112(AX)
+	PREFETCHT0       2112(CX)
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z6, Z4, Z4
 	VCVTDQ2PS        Z5, Z5
@@ -46761,27 +47177,27 @@ step:
 	VPSRLD           $0x04, Z2, Z2
 	VPANDD           Z1, Z2, Z2
 	VPSHUFB          Z2, Z0, Z2
-	VMOVDQU32        Z2, 4032(AX)
-	VFMADD231PS.BCST 240(R13), Z4, Z3
-	VFMADD231PS.BCST 244(R13), Z5, Z19
-	VFMADD231PS.BCST 248(R13), Z7, Z20
-	VFMADD231PS.BCST 252(R13), Z8, Z21
-	VMOVUPS          Z3, 256(R11)
-	VMOVUPS          Z19, 320(R11)
-	VMOVUPS          Z20, 384(R11)
-	VMOVUPS          Z21, 448(R11)
-	ADDQ             $0x00000800, R12
-	ADDQ             $0x00000100, R13
+	VMOVDQU32        Z2, 4032(DX)
+	VFMADD231PS.BCST 240(R14), Z4, Z3
+	VFMADD231PS.BCST 244(R14), Z5, Z19
+	VFMADD231PS.BCST 248(R14), Z7, Z20
+	VFMADD231PS.BCST 252(R14), Z8, Z21
+	VMOVUPS          Z3, 256(R12)
+	VMOVUPS          Z19, 320(R12)
+	VMOVUPS          Z20, 384(R12)
+	VMOVUPS          Z21, 448(R12)
+	ADDQ             $0x00000800, R13
 	ADDQ             $0x00000100, R14
+	ADDQ             $0x00000100, R15
 	DECQ             (SP)
 	JNZ              block
-	ADDQ             $0x00000200, R11
+	ADDQ             $0x00000200, R12
 	DECQ             tiles+32(FP)
 	JNZ              tile
 	VZEROUPPER
 	RET
 
-// func fusedQ40512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedQ40512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512F, AVX512VL, AVX512VNNI, MMX+
 TEXT ·fusedQ40512(SB), $0-88
 	MOVQ         x+56(FP), AX
@@ -46891,60 +47307,59 @@ block:
 	VZEROUPPER
 	RET
 
-// func pipedQ40512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+// func pipedQ40512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 // Requires: AVX, AVX512F, AVX512VL, AVX512VNNI, MMX+
-TEXT ·pipedQ40512r8(SB), $8-80
-	MOVQ            buffers+8(FP), AX
-	LEAQ            640(AX), CX
-	MOVQ            src+16(FP), DX
-	MOVQ            stride+24(FP), BX
-	LEAQ            (BX)(BX*2), SI
-	LEAQ            (DX)(BX*4), DI
-	LEAQ            (DI)(BX*4), R8
-	LEAQ            (R8)(BX*4), R9
-	MOVQ            BX, R10
-	SHLQ            $0x04, R10
-	ADDQ            DX, R10
-	MOVQ            acc+0(FP), R11
-	MOVL            $0x0f0f0f0f, R12
-	VPBROADCASTD    R12, Z0
+TEXT ·pipedQ40512r8(SB), $8-120
+	MOVQ            ahead+88(FP), AX
+	MOVQ            near+80(FP), CX
+	MOVQ            buffers+8(FP), DX
+	LEAQ            640(DX), BX
+	MOVQ            src+16(FP), SI
+	MOVQ            stride+24(FP), DI
+	LEAQ            (DI)(DI*2), R8
+	LEAQ            (SI)(DI*4), R9
+	LEAQ            (R9)(DI*4), R10
+	LEAQ            (R10)(DI*4), R11
+	MOVQ            acc+0(FP), R12
+	MOVL            $0x0f0f0f0f, R13
+	VPBROADCASTD    R13, Z0
 	VPXORD          Z1, Z1, Z1
-	VPINSRW         $0x00, (DX), X1, X1
-	VPINSRW         $0x01, (DX)(BX*1), X1, X1
-	VPINSRW         $0x02, (DX)(BX*2), X1, X1
-	VPINSRW         $0x03, (DX)(SI*1), X1, X1
-	VPINSRW         $0x04, (DI), X1, X1
-	VPINSRW         $0x05, (DI)(BX*1), X1, X1
-	VPINSRW         $0x06, (DI)(BX*2), X1, X1
-	VPINSRW         $0x07, (DI)(SI*1), X1, X1
+	VPINSRW         $0x00, (SI), X1, X1
+	VPINSRW         $0x01, (SI)(DI*1), X1, X1
+	VPINSRW         $0x02, (SI)(DI*2), X1, X1
+	VPINSRW         $0x03, (SI)(R8*1), X1, X1
+	VPINSRW         $0x04, (R9), X1, X1
+	VPINSRW         $0x05, (R9)(DI*1), X1, X1
+	VPINSRW         $0x06, (R9)(DI*2), X1, X1
+	VPINSRW         $0x07, (R9)(R8*1), X1, X1
 	VPXORD          Z2, Z2, Z2
-	VPINSRW         $0x00, (R8), X2, X2
-	VPINSRW         $0x01, (R8)(BX*1), X2, X2
-	VPINSRW         $0x02, (R8)(BX*2), X2, X2
-	VPINSRW         $0x03, (R8)(SI*1), X2, X2
-	VPINSRW         $0x04, (R9), X2, X2
-	VPINSRW         $0x05, (R9)(BX*1), X2, X2
-	VPINSRW         $0x06, (R9)(BX*2), X2, X2
-	VPINSRW         $0x07, (R9)(SI*1), X2, X2
+	VPINSRW         $0x00, (R10), X2, X2
+	VPINSRW         $0x01, (R10)(DI*1), X2, X2
+	VPINSRW         $0x02, (R10)(DI*2), X2, X2
+	VPINSRW         $0x03, (R10)(R8*1), X2, X2
+	VPINSRW         $0x04, (R11), X2, X2
+	VPINSRW         $0x05, (R11)(DI*1), X2, X2
+	VPINSRW         $0x06, (R11)(DI*2), X2, X2
+	VPINSRW         $0x07, (R11)(R8*1), X2, X2
 	VINSERTI32X4    $0x01, X2, Y1, Y1
 	VCVTPH2PS       Y1, Z1
-	VMOVUPS         Z1, 512(AX)
-	VBROADCASTI32X4 2(DX), Z1
-	VINSERTI32X4    $0x01, 2(DI), Z1, Z1
-	VINSERTI32X4    $0x02, 2(R8), Z1, Z1
-	VINSERTI32X4    $0x03, 2(R9), Z1, Z1
-	VBROADCASTI32X4 2(DX)(BX*1), Z2
-	VINSERTI32X4    $0x01, 2(DI)(BX*1), Z2, Z2
-	VINSERTI32X4    $0x02, 2(R8)(BX*1), Z2, Z2
-	VINSERTI32X4    $0x03, 2(R9)(BX*1), Z2, Z2
-	VBROADCASTI32X4 2(DX)(BX*2), Z3
-	VINSERTI32X4    $0x01, 2(DI)(BX*2), Z3, Z3
-	VINSERTI32X4    $0x02, 2(R8)(BX*2), Z3, Z3
-	VINSERTI32X4    $0x03, 2(R9)(BX*2), Z3, Z3
-	VBROADCASTI32X4 2(DX)(SI*1), Z4
-	VINSERTI32X4    $0x01, 2(DI)(SI*1), Z4, Z4
-	VINSERTI32X4    $0x02, 2(R8)(SI*1), Z4, Z4
-	VINSERTI32X4    $0x03, 2(R9)(SI*1), Z4, Z4
+	VMOVUPS         Z1, 512(DX)
+	VBROADCASTI32X4 2(SI), Z1
+	VINSERTI32X4    $0x01, 2(R9), Z1, Z1
+	VINSERTI32X4    $0x02, 2(R10), Z1, Z1
+	VINSERTI32X4    $0x03, 2(R11), Z1, Z1
+	VBROADCASTI32X4 2(SI)(DI*1), Z2
+	VINSERTI32X4    $0x01, 2(R9)(DI*1), Z2, Z2
+	VINSERTI32X4    $0x02, 2(R10)(DI*1), Z2, Z2
+	VINSERTI32X4    $0x03, 2(R11)(DI*1), Z2, Z2
+	VBROADCASTI32X4 2(SI)(DI*2), Z3
+	VINSERTI32X4    $0x01, 2(R9)(DI*2), Z3, Z3
+	VINSERTI32X4    $0x02, 2(R10)(DI*2), Z3, Z3
+	VINSERTI32X4    $0x03, 2(R11)(DI*2), Z3, Z3
+	VBROADCASTI32X4 2(SI)(R8*1), Z4
+	VINSERTI32X4    $0x01, 2(R9)(R8*1), Z4, Z4
+	VINSERTI32X4    $0x02, 2(R10)(R8*1), Z4, Z4
+	VINSERTI32X4    $0x03, 2(R11)(R8*1), Z4, Z4
 	VPUNPCKLDQ      Z2, Z1, Z5
 	VPUNPCKHDQ      Z2, Z1, Z1
 	VPUNPCKLDQ      Z4, Z3, Z2
@@ -46954,92 +47369,108 @@ TEXT ·pipedQ40512r8(SB), $8-80
 	VPUNPCKLQDQ     Z3, Z1, Z5
 	VPUNPCKHQDQ     Z3, Z1, Z1
 	VPANDD          Z0, Z4, Z3
-	VMOVDQU32       Z3, (AX)
-	PREFETCHT0      (R10)
+	VMOVDQU32       Z3, (DX)
+	PREFETCHT1      (AX)
+	PREFETCHT0      (CX)
 	VPSRLD          $0x04, Z4, Z3
 	VPANDD          Z0, Z3, Z3
-	VMOVDQU32       Z3, 256(AX)
-	PREFETCHT0      64(R10)
+	VMOVDQU32       Z3, 256(DX)
+	PREFETCHT1      64(AX)
+	PREFETCHT0      64(CX)
 	VPANDD          Z0, Z2, Z3
-	VMOVDQU32       Z3, 64(AX)
+	VMOVDQU32       Z3, 64(DX)
 	VPSRLD          $0x04, Z2, Z2
 	VPANDD          Z0, Z2, Z2
-	VMOVDQU32       Z2, 320(AX)
-	PREFETCHT0      128(R10)
+	VMOVDQU32       Z2, 320(DX)
+	PREFETCHT1      128(AX)
+	PREFETCHT0      128(CX)
 	VPANDD          Z0, Z5, Z2
-	VMOVDQU32       Z2, 128(AX)
-	PREFETCHT0      192(R10)
+	VMOVDQU32       Z2, 128(DX)
+	PREFETCHT1      192(AX)
+	PREFETCHT0      192(CX)
 	VPSRLD          $0x04, Z5, Z2
 	VPANDD          Z0, Z2, Z2
-	VMOVDQU32       Z2, 384(AX)
+	VMOVDQU32       Z2, 384(DX)
 	VPANDD          Z0, Z1, Z2
-	VMOVDQU32       Z2, 192(AX)
-	PREFETCHT0      256(R10)
+	VMOVDQU32       Z2, 192(DX)
+	PREFETCHT1      256(AX)
+	PREFETCHT0      256(CX)
 	VPSRLD          $0x04, Z1, Z1
 	VPANDD          Z0, Z1, Z1
-	VMOVDQU32       Z1, 448(AX)
+	VMOVDQU32       Z1, 448(DX)
 
 tile:
-	MOVQ x+48(FP), R12
-	MOVQ dx+56(FP), R13
-	MOVQ biases+72(FP), R14
-	MOVQ blocks+40(FP), R15
-	MOVQ R15, (SP)
+	MOVQ x+48(FP), R13
+	MOVQ dx+56(FP), R14
+	MOVQ biases+72(FP), R15
+	MOVQ blocks+40(FP), BP
+	MOVQ BP, (SP)
 
 block:
-	XCHGQ  AX, CX
-	MOVQ   $0x00000012, R15
+	XCHGQ  DX, BX
+	MOVQ   $0x00000012, BP
 	CMPQ   (SP), $0x01
 	JNE    step
-	IMUL3Q $0x0f, BX, R15
-	ADDQ   $0x12, R15
+	IMUL3Q $0x0f, DI, BP
+	ADDQ   $0x12, BP
 	CMPQ   tiles+32(FP), $0x01
 	JNE    step
-	XORQ   R15, R15
+	XORQ   BP, BP
 
 step:
-	ADDQ             R15, DX
-	ADDQ             R15, DI
-	ADDQ             R15, R8
-	ADDQ             R15, R9
-	ADDQ             $0x00000120, R10
+	ADDQ BP, SI
+	ADDQ BP, R9
+	ADDQ BP, R10
+	ADDQ BP, R11
+	ADDQ $0x00000120, AX
+	ADDQ $0x00000120, CX
+	DECQ left+104(FP)
+	JNZ  fetchleft
+	MOVQ then+112(FP), AX
+
+fetchleft:
+	DECQ nearLeft+96(FP)
+	JNZ  fetchnearLeft
+	MOVQ then+112(FP), CX
+
+fetchnearLeft:
 	VPXORD           Z1, Z1, Z1
-	VPINSRW          $0x00, (DX), X1, X1
-	VPINSRW          $0x01, (DX)(BX*1), X1, X1
-	VPINSRW          $0x02, (DX)(BX*2), X1, X1
-	VPINSRW          $0x03, (DX)(SI*1), X1, X1
-	VPINSRW          $0x04, (DI), X1, X1
-	VPINSRW          $0x05, (DI)(BX*1), X1, X1
-	VPINSRW          $0x06, (DI)(BX*2), X1, X1
-	VPINSRW          $0x07, (DI)(SI*1), X1, X1
+	VPINSRW          $0x00, (SI), X1, X1
+	VPINSRW          $0x01, (SI)(DI*1), X1, X1
+	VPINSRW          $0x02, (SI)(DI*2), X1, X1
+	VPINSRW          $0x03, (SI)(R8*1), X1, X1
+	VPINSRW          $0x04, (R9), X1, X1
+	VPINSRW          $0x05, (R9)(DI*1), X1, X1
+	VPINSRW          $0x06, (R9)(DI*2), X1, X1
+	VPINSRW          $0x07, (R9)(R8*1), X1, X1
 	VPXORD           Z2, Z2, Z2
-	VPINSRW          $0x00, (R8), X2, X2
-	VPINSRW          $0x01, (R8)(BX*1), X2, X2
-	VPINSRW          $0x02, (R8)(BX*2), X2, X2
-	VPINSRW          $0x03, (R8)(SI*1), X2, X2
-	VPINSRW          $0x04, (R9), X2, X2
-	VPINSRW          $0x05, (R9)(BX*1), X2, X2
-	VPINSRW          $0x06, (R9)(BX*2), X2, X2
-	VPINSRW          $0x07, (R9)(SI*1), X2, X2
+	VPINSRW          $0x00, (R10), X2, X2
+	VPINSRW          $0x01, (R10)(DI*1), X2, X2
+	VPINSRW          $0x02, (R10)(DI*2), X2, X2
+	VPINSRW          $0x03, (R10)(R8*1), X2, X2
+	VPINSRW          $0x04, (R11), X2, X2
+	VPINSRW          $0x05, (R11)(DI*1), X2, X2
+	VPINSRW          $0x06, (R11)(DI*2), X2, X2
+	VPINSRW          $0x07, (R11)(R8*1), X2, X2
 	VINSERTI32X4     $0x01, X2, Y1, Y1
 	VCVTPH2PS        Y1, Z1
-	VMOVUPS          Z1, 512(AX)
-	VBROADCASTI32X4  2(DX), Z1
-	VINSERTI32X4     $0x01, 2(DI), Z1, Z1
-	VINSERTI32X4     $0x02, 2(R8), Z1, Z1
-	VINSERTI32X4     $0x03, 2(R9), Z1, Z1
-	VBROADCASTI32X4  2(DX)(BX*1), Z2
-	VINSERTI32X4     $0x01, 2(DI)(BX*1), Z2, Z2
-	VINSERTI32X4     $0x02, 2(R8)(BX*1), Z2, Z2
-	VINSERTI32X4     $0x03, 2(R9)(BX*1), Z2, Z2
-	VBROADCASTI32X4  2(DX)(BX*2), Z3
-	VINSERTI32X4     $0x01, 2(DI)(BX*2), Z3, Z3
-	VINSERTI32X4     $0x02, 2(R8)(BX*2), Z3, Z3
-	VINSERTI32X4     $0x03, 2(R9)(BX*2), Z3, Z3
-	VBROADCASTI32X4  2(DX)(SI*1), Z4
-	VINSERTI32X4     $0x01, 2(DI)(SI*1), Z4, Z4
-	VINSERTI32X4     $0x02, 2(R8)(SI*1), Z4, Z4
-	VINSERTI32X4     $0x03, 2(R9)(SI*1), Z4, Z4
+	VMOVUPS          Z1, 512(DX)
+	VBROADCASTI32X4  2(SI), Z1
+	VINSERTI32X4     $0x01, 2(R9), Z1, Z1
+	VINSERTI32X4     $0x02, 2(R10), Z1, Z1
+	VINSERTI32X4     $0x03, 2(R11), Z1, Z1
+	VBROADCASTI32X4  2(SI)(DI*1), Z2
+	VINSERTI32X4     $0x01, 2(R9)(DI*1), Z2, Z2
+	VINSERTI32X4     $0x02, 2(R10)(DI*1), Z2, Z2
+	VINSERTI32X4     $0x03, 2(R11)(DI*1), Z2, Z2
+	VBROADCASTI32X4  2(SI)(DI*2), Z3
+	VINSERTI32X4     $0x01, 2(R9)(DI*2), Z3, Z3
+	VINSERTI32X4     $0x02, 2(R10)(DI*2), Z3, Z3
+	VINSERTI32X4     $0x03, 2(R11)(DI*2), Z3, Z3
+	VBROADCASTI32X4  2(SI)(R8*1), Z4
+	VINSERTI32X4     $0x01, 2(R9)(R8*1), Z4, Z4
+	VINSERTI32X4     $0x02, 2(R10)(R8*1), Z4, Z4
+	VINSERTI32X4     $0x03, 2(R11)(R8*1), Z4, Z4
 	VPUNPCKLDQ       Z2, Z1, Z5
 	VPUNPCKHDQ       Z2, Z1, Z1
 	VPUNPCKLDQ       Z4, Z3, Z2
@@ -47049,67 +47480,70 @@ step:
 	VPUNPCKLQDQ      Z3, Z1, Z5
 	VPUNPCKHQDQ      Z3, Z1, Z1
 	VPANDD           Z0, Z4, Z3
-	VMOVDQU32        Z3, (AX)
-	PREFETCHT0       (R10)
-	VMOVUPS          (R11), Z3
-	VMOVUPS          64(R11), Z6
-	VMOVUPS          128(R11), Z7
-	VMOVUPS          192(R11), Z8
-	VPBROADCASTD     (R14), Z9
-	VPBROADCASTD     4(R14), Z10
-	VPBROADCASTD     8(R14), Z11
-	VPBROADCASTD     12(R14), Z12
-	VMOVDQU32        (CX), Z13
-	VPDPBUSD.BCST    (R12), Z13, Z9
-	VPDPBUSD.BCST    4(R12), Z13, Z10
-	VPDPBUSD.BCST    8(R12), Z13, Z11
-	VPDPBUSD.BCST    12(R12), Z13, Z12
-	VMOVDQU32        64(CX), Z13
-	VPDPBUSD.BCST    32(R12), Z13, Z9
-	VPDPBUSD.BCST    36(R12), Z13, Z10
-	VPDPBUSD.BCST    40(R12), Z13, Z11
+	VMOVDQU32        Z3, (DX)
+	PREFETCHT1       (AX)
+	PREFETCHT0       (CX)
+	VMOVUPS          (R12), Z3
+	VMOVUPS          64(R12), Z6
+	VMOVUPS          128(R12), Z7
+	VMOVUPS          192(R12), Z8
+	VPBROADCASTD     (R15), Z9
+	VPBROADCASTD     4(R15), Z10
+	VPBROADCASTD     8(R15), Z11
+	VPBROADCASTD     12(R15), Z12
+	VMOVDQU32        (BX), Z13
+	VPDPBUSD.BCST    (R13), Z13, Z9
+	VPDPBUSD.BCST    4(R13), Z13, Z10
+	VPDPBUSD.BCST    8(R13), Z13, Z11
+	VPDPBUSD.BCST    12(R13), Z13, Z12
+	VMOVDQU32        64(BX), Z13
+	VPDPBUSD.BCST    32(R13), Z13, Z9
+	VPDPBUSD.BCST    36(R13), Z13, Z10
+	VPDPBUSD.BCST    40(R13), Z13, Z11
 	VPSRLD           $0x04, Z4, Z4
 	VPANDD           Z0, Z4, Z4
-	VMOVDQU32        Z4, 256(AX)
-	PREFETCHT0       64(R10)
-	VPDPBUSD.BCST    44(R12), Z13, Z12
-	VMOVDQU32        128(CX), Z4
-	VPDPBUSD.BCST    64(R12), Z4, Z9
-	VPDPBUSD.BCST    68(R12), Z4, Z10
-	VPDPBUSD.BCST    72(R12), Z4, Z11
-	VPDPBUSD.BCST    76(R12), Z4, Z12
-	VMOVDQU32        192(CX), Z4
-	VPDPBUSD.BCST    96(R12), Z4, Z9
-	VPDPBUSD.BCST    100(R12), Z4, Z10
-	VPDPBUSD.BCST    104(R12), Z4, Z11
-	VPDPBUSD.BCST    108(R12), Z4, Z12
-	VMOVDQU32        256(CX), Z4
-	VPDPBUSD.BCST    128(R12), Z4, Z9
-	VPDPBUSD.BCST    132(R12), Z4, Z10
-	VPDPBUSD.BCST    136(R12), Z4, Z11
-	VPDPBUSD.BCST    140(R12), Z4, Z12
+	VMOVDQU32        Z4, 256(DX)
+	PREFETCHT1       64(AX)
+	PREFETCHT0       64(CX)
+	VPDPBUSD.BCST    44(R13), Z13, Z12
+	VMOVDQU32        128(BX), Z4
+	VPDPBUSD.BCST    64(R13), Z4, Z9
+	VPDPBUSD.BCST    68(R13), Z4, Z10
+	VPDPBUSD.BCST    72(R13), Z4, Z11
+	VPDPBUSD.BCST    76(R13), Z4, Z12
+	VMOVDQU32        192(BX), Z4
+	VPDPBUSD.BCST    96(R13), Z4, Z9
+	VPDPBUSD.BCST    100(R13), Z4, Z10
+	VPDPBUSD.BCST    104(R13), Z4, Z11
+	VPDPBUSD.BCST    108(R13), Z4, Z12
+	VMOVDQU32        256(BX), Z4
+	VPDPBUSD.BCST    128(R13), Z4, Z9
+	VPDPBUSD.BCST    132(R13), Z4, Z10
+	VPDPBUSD.BCST    136(R13), Z4, Z11
+	VPDPBUSD.BCST    140(R13), Z4, Z12
 	VPANDD           Z0, Z2, Z4
-	VMOVDQU32        Z4, 64(AX)
-	VMOVDQU32        320(CX), Z4
-	VPDPBUSD.BCST    160(R12), Z4, Z9
-	VPDPBUSD.BCST    164(R12), Z4, Z10
-	VPDPBUSD.BCST    168(R12), Z4, Z11
-	VPDPBUSD.BCST    172(R12), Z4, Z12
-	VMOVDQU32        384(CX), Z4
-	VPDPBUSD.BCST    192(R12), Z4, Z9
-	VPDPBUSD.BCST    196(R12), Z4, Z10
-	VPDPBUSD.BCST    200(R12), Z4, Z11
-	VPDPBUSD.BCST    204(R12), Z4, Z12
-	VMOVDQU32        448(CX), Z4
-	VPDPBUSD.BCST    224(R12), Z4, Z9
-	VPDPBUSD.BCST    228(R12), Z4, Z10
-	VPDPBUSD.BCST    232(R12), Z4, Z11
-	VPDPBUSD.BCST    236(R12), Z4, Z12
-	VMOVUPS          512(CX), Z4
+	VMOVDQU32        Z4, 64(DX)
+	VMOVDQU32        320(BX), Z4
+	VPDPBUSD.BCST    160(R13), Z4, Z9
+	VPDPBUSD.BCST    164(R13), Z4, Z10
+	VPDPBUSD.BCST    168(R13), Z4, Z11
+	VPDPBUSD.BCST    172(R13), Z4, Z12
+	VMOVDQU32        384(BX), Z4
+	VPDPBUSD.BCST    192(R13), Z4, Z9
+	VPDPBUSD.BCST    196(R13), Z4, Z10
+	VPDPBUSD.BCST    200(R13), Z4, Z11
+	VPDPBUSD.BCST    204(R13), Z4, Z12
+	VMOVDQU32        448(BX), Z4
+	VPDPBUSD.BCST    224(R13), Z4, Z9
+	VPDPBUSD.BCST    228(R13), Z4, Z10
+	VPDPBUSD.BCST    232(R13), Z4, Z11
+	VPDPBUSD.BCST    236(R13), Z4, Z12
+	VMOVUPS          512(BX), Z4
 	VPSRLD           $0x04, Z2, Z2
 	VPANDD           Z0, Z2, Z2
-	VMOVDQU32        Z2, 320(AX)
-	PREFETCHT0       128(R10)
+	VMOVDQU32        Z2, 320(DX)
+	PREFETCHT1       128(AX)
+	PREFETCHT0       128(CX)
 	VCVTDQ2PS        Z9, Z9
 	VMULPS           Z4, Z9, Z9
 	VCVTDQ2PS        Z10, Z10
@@ -47118,75 +47552,77 @@ step:
 	VMULPS           Z4, Z11, Z11
 	VCVTDQ2PS        Z12, Z12
 	VMULPS           Z4, Z12, Z12
-	VFMADD231PS.BCST (R13), Z9, Z3
-	VFMADD231PS.BCST 4(R13), Z10, Z6
-	VFMADD231PS.BCST 8(R13), Z11, Z7
-	VFMADD231PS.BCST 12(R13), Z12, Z8
-	VMOVUPS          Z3, (R11)
-	VMOVUPS          Z6, 64(R11)
-	VMOVUPS          Z7, 128(R11)
-	VMOVUPS          Z8, 192(R11)
+	VFMADD231PS.BCST (R14), Z9, Z3
+	VFMADD231PS.BCST 4(R14), Z10, Z6
+	VFMADD231PS.BCST 8(R14), Z11, Z7
+	VFMADD231PS.BCST 12(R14), Z12, Z8
+	VMOVUPS          Z3, (R12)
+	VMOVUPS          Z6, 64(R12)
+	VMOVUPS          Z7, 128(R12)
+	VMOVUPS          Z8, 192(R12)
 	VPANDD           Z0, Z5, Z2
-	VMOVDQU32        Z2, 128(AX)
-	PREFETCHT0       192(R10)
-	VMOVUPS          256(R11), Z2
-	VMOVUPS          320(R11), Z3
-	VMOVUPS          384(R11), Z4
-	VMOVUPS          448(R11), Z6
-	VPBROADCASTD     16(R14), Z7
-	VPBROADCASTD     20(R14), Z8
-	VPBROADCASTD     24(R14), Z9
-	VPBROADCASTD     28(R14), Z10
-	VMOVDQU32        (CX), Z11
-	VPDPBUSD.BCST    16(R12), Z11, Z7
-	VPDPBUSD.BCST    20(R12), Z11, Z8
-	VPDPBUSD.BCST    24(R12), Z11, Z9
-	VPDPBUSD.BCST    28(R12), Z11, Z10
-	VMOVDQU32        64(CX), Z11
-	VPDPBUSD.BCST    48(R12), Z11, Z7
-	VPDPBUSD.BCST    52(R12), Z11, Z8
-	VPDPBUSD.BCST    56(R12), Z11, Z9
+	VMOVDQU32        Z2, 128(DX)
+	PREFETCHT1       192(AX)
+	PREFETCHT0       192(CX)
+	VMOVUPS          256(R12), Z2
+	VMOVUPS          320(R12), Z3
+	VMOVUPS          384(R12), Z4
+	VMOVUPS          448(R12), Z6
+	VPBROADCASTD     16(R15), Z7
+	VPBROADCASTD     20(R15), Z8
+	VPBROADCASTD     24(R15), Z9
+	VPBROADCASTD     28(R15), Z10
+	VMOVDQU32        (BX), Z11
+	VPDPBUSD.BCST    16(R13), Z11, Z7
+	VPDPBUSD.BCST    20(R13), Z11, Z8
+	VPDPBUSD.BCST    24(R13), Z11, Z9
+	VPDPBUSD.BCST    28(R13), Z11, Z10
+	VMOVDQU32        64(BX), Z11
+	VPDPBUSD.BCST    48(R13), Z11, Z7
+	VPDPBUSD.BCST    52(R13), Z11, Z8
+	VPDPBUSD.BCST    56(R13), Z11, Z9
 	VPSRLD           $0x04, Z5, Z5
 	VPANDD           Z0, Z5, Z5
-	VMOVDQU32        Z5, 384(AX)
-	VPDPBUSD.BCST    60(R12), Z11, Z10
-	VMOVDQU32        128(CX), Z5
-	VPDPBUSD.BCST    80(R12), Z5, Z7
-	VPDPBUSD.BCST    84(R12), Z5, Z8
-	VPDPBUSD.BCST    88(R12), Z5, Z9
-	VPDPBUSD.BCST    92(R12), Z5, Z10
-	VMOVDQU32        192(CX), Z5
-	VPDPBUSD.BCST    112(R12), Z5, Z7
-	VPDPBUSD.BCST    116(R12), Z5, Z8
-	VPDPBUSD.BCST    120(R12), Z5, Z9
-	VPDPBUSD.BCST    124(R12), Z5, Z10
-	VMOVDQU32        256(CX), Z5
-	VPDPBUSD.BCST    144(R12), Z5, Z7
-	VPDPBUSD.BCST    148(R12), Z5, Z8
-	VPDPBUSD.BCST    152(R12), Z5, Z9
-	VPDPBUSD.BCST    156(R12), Z5, Z10
+	VMOVDQU32        Z5, 384(DX)
+	VPDPBUSD.BCST    60(R13), Z11, Z10
+	VMOVDQU32        128(BX), Z5
+	VPDPBUSD.BCST    80(R13), Z5, Z7
+	VPDPBUSD.BCST    84(R13), Z5, Z8
+	VPDPBUSD.BCST    88(R13), Z5, Z9
+	VPDPBUSD.BCST    92(R13), Z5, Z10
+	VMOVDQU32        192(BX), Z5
+	VPDPBUSD.BCST    112(R13), Z5, Z7
+	VPDPBUSD.BCST    116(R13), Z5, Z8
+	VPDPBUSD.BCST    120(R13), Z5, Z9
+	VPDPBUSD.BCST    124(R13), Z5, Z10
+	VMOVDQU32        256(BX), Z5
+	VPDPBUSD.BCST    144(R13), Z5, Z7
+	VPDPBUSD.BCST    148(R13), Z5, Z8
+	VPDPBUSD.BCST    152(R13), Z5, Z9
+	VPDPBUSD.BCST    156(R13), Z5, Z10
 	VPANDD           Z0, Z1, Z5
-	VMOVDQU32        Z5, 192(AX)
-	PREFETCHT0       256(R10)
-	VMOVDQU32        320(CX), Z5
-	VPDPBUSD.BCST    176(R12), Z5, Z7
-	VPDPBUSD.BCST    180(R12), Z5, Z8
-	VPDPBUSD.BCST    184(R12), Z5, Z9
-	VPDPBUSD.BCST    188(R12), Z5, Z10
-	VMOVDQU32        384(CX), Z5
-	VPDPBUSD.BCST    208(R12), Z5, Z7
-	VPDPBUSD.BCST    212(R12), Z5, Z8
-	VPDPBUSD.BCST    216(R12), Z5, Z9
-	VPDPBUSD.BCST    220(R12), Z5, Z10
-	VMOVDQU32        448(CX), Z5
-	VPDPBUSD.BCST    240(R12), Z5, Z7
-	VPDPBUSD.BCST    244(R12), Z5, Z8
-	VPDPBUSD.BCST    248(R12), Z5, Z9
-	VPDPBUSD.BCST    252(R12), Z5, Z10
-	VMOVUPS          512(CX), Z5
+	VMOVDQU32        Z5, 192(DX)
+	PREFETCHT1       256(AX)
+	PREFETCHT0       256(CX)
+	VMOVDQU32        320(BX), Z5
+	VPDPBUSD.BCST    176(R13), Z5, Z7
+	VPDPBUSD.BCST    180(R13), Z5, Z8
+	VPDPBUSD.BCST    184(R13), Z5, Z9
+	VPDPBUSD.BCST    188(R13), Z5, Z10
+	VMOVDQU32        384(BX), Z5
+	VPDPBUSD.BCST    208(R13), Z5, Z7
+	VPDPBUSD.BCST    212(R13), Z5, Z8
+	VPDPBUSD.BCST    216(R13), Z5, Z9
+	VPDPBUSD.BCST    220(R13), Z5, Z10
+	VMOVDQU32        448(BX), Z5
+	VPDPBUSD.BCST    240(R13), Z5, Z7
+	VPDPBUSD.BCST    244(R13), Z5, Z8
+	VPDPBUSD.BCST    248(R13), Z5, Z9
+	VPDPBUSD.BCST    252(R13), Z5, Z10
+	VMOVUPS          512(BX), Z5
 	VPSRLD           $0x04, Z1, Z1
 	VPANDD           Z0, Z1, Z1
-	VMOVDQU32        Z1, 448(AX)
+	VMOVDQU32        Z1, 448(DX)
 	VCVTDQ2PS        Z7, Z7
 	VMULPS           Z5, Z7, Z7
 	VCVTDQ2PS        Z8, Z8
@@ -47195,26 +47631,26 @@ step:
 	VMULPS           Z5, Z9, Z9
 	VCVTDQ2PS        Z10, Z10
 	VMULPS           Z5, Z10, Z10
-	VFMADD231PS.BCST 16(R13), Z7, Z2
-	VFMADD231PS.BCST 20(R13), Z8, Z3
-	VFMADD231PS.BCST 24(R13), Z9, Z4
-	VFMADD231PS.BCST 28(R13), Z10, Z6
-	VMOVUPS          Z2, 256(R11)
-	VMOVUPS          Z3, 320(R11)
-	VMOVUPS          Z4, 384(R11)
-	VMOVUPS          Z6, 448(R11)
-	ADDQ             $0x00000100, R12
-	ADDQ             $0x00000020, R13
+	VFMADD231PS.BCST 16(R14), Z7, Z2
+	VFMADD231PS.BCST 20(R14), Z8, Z3
+	VFMADD231PS.BCST 24(R14), Z9, Z4
+	VFMADD231PS.BCST 28(R14), Z10, Z6
+	VMOVUPS          Z2, 256(R12)
+	VMOVUPS          Z3, 320(R12)
+	VMOVUPS          Z4, 384(R12)
+	VMOVUPS          Z6, 448(R12)
+	ADDQ             $0x00000100, R13
 	ADDQ             $0x00000020, R14
+	ADDQ             $0x00000020, R15
 	DECQ             (SP)
 	JNZ              block
-	ADDQ             $0x00000200, R11
+	ADDQ             $0x00000200, R12
 	DECQ             tiles+32(FP)
 	JNZ              tile
 	VZEROUPPER
 	RET
 
-// func fusedIQ4NL512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedIQ4NL512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, MMX+
 TEXT ·fusedIQ4NL512(SB), $0-88
 	MOVQ            x+56(FP), AX
@@ -47333,61 +47769,60 @@ block:
 	VZEROUPPER
 	RET
 
-// func pipedIQ4NL512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+// func pipedIQ4NL512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, MMX+
-TEXT ·pipedIQ4NL512r8(SB), $8-80
-	MOVQ            buffers+8(FP), AX
-	LEAQ            640(AX), CX
-	MOVQ            src+16(FP), DX
-	MOVQ            stride+24(FP), BX
-	LEAQ            (BX)(BX*2), SI
-	LEAQ            (DX)(BX*4), DI
-	LEAQ            (DI)(BX*4), R8
-	LEAQ            (R8)(BX*4), R9
-	MOVQ            BX, R10
-	SHLQ            $0x04, R10
-	ADDQ            DX, R10
-	MOVQ            acc+0(FP), R11
+TEXT ·pipedIQ4NL512r8(SB), $8-120
+	MOVQ            ahead+88(FP), AX
+	MOVQ            near+80(FP), CX
+	MOVQ            buffers+8(FP), DX
+	LEAQ            640(DX), BX
+	MOVQ            src+16(FP), SI
+	MOVQ            stride+24(FP), DI
+	LEAQ            (DI)(DI*2), R8
+	LEAQ            (SI)(DI*4), R9
+	LEAQ            (R9)(DI*4), R10
+	LEAQ            (R10)(DI*4), R11
+	MOVQ            acc+0(FP), R12
 	VBROADCASTI32X4 codebookIQ4512<>+0(SB), Z0
-	MOVL            $0x0f0f0f0f, R12
-	VPBROADCASTD    R12, Z1
+	MOVL            $0x0f0f0f0f, R13
+	VPBROADCASTD    R13, Z1
 	VPXORD          Z2, Z2, Z2
-	VPINSRW         $0x00, (DX), X2, X2
-	VPINSRW         $0x01, (DX)(BX*1), X2, X2
-	VPINSRW         $0x02, (DX)(BX*2), X2, X2
-	VPINSRW         $0x03, (DX)(SI*1), X2, X2
-	VPINSRW         $0x04, (DI), X2, X2
-	VPINSRW         $0x05, (DI)(BX*1), X2, X2
-	VPINSRW         $0x06, (DI)(BX*2), X2, X2
-	VPINSRW         $0x07, (DI)(SI*1), X2, X2
+	VPINSRW         $0x00, (SI), X2, X2
+	VPINSRW         $0x01, (SI)(DI*1), X2, X2
+	VPINSRW         $0x02, (SI)(DI*2), X2, X2
+	VPINSRW         $0x03, (SI)(R8*1), X2, X2
+	VPINSRW         $0x04, (R9), X2, X2
+	VPINSRW         $0x05, (R9)(DI*1), X2, X2
+	VPINSRW         $0x06, (R9)(DI*2), X2, X2
+	VPINSRW         $0x07, (R9)(R8*1), X2, X2
 	VPXORD          Z3, Z3, Z3
-	VPINSRW         $0x00, (R8), X3, X3
-	VPINSRW         $0x01, (R8)(BX*1), X3, X3
-	VPINSRW         $0x02, (R8)(BX*2), X3, X3
-	VPINSRW         $0x03, (R8)(SI*1), X3, X3
-	VPINSRW         $0x04, (R9), X3, X3
-	VPINSRW         $0x05, (R9)(BX*1), X3, X3
-	VPINSRW         $0x06, (R9)(BX*2), X3, X3
-	VPINSRW         $0x07, (R9)(SI*1), X3, X3
+	VPINSRW         $0x00, (R10), X3, X3
+	VPINSRW         $0x01, (R10)(DI*1), X3, X3
+	VPINSRW         $0x02, (R10)(DI*2), X3, X3
+	VPINSRW         $0x03, (R10)(R8*1), X3, X3
+	VPINSRW         $0x04, (R11), X3, X3
+	VPINSRW         $0x05, (R11)(DI*1), X3, X3
+	VPINSRW         $0x06, (R11)(DI*2), X3, X3
+	VPINSRW         $0x07, (R11)(R8*1), X3, X3
 	VINSERTI32X4    $0x01, X3, Y2, Y2
 	VCVTPH2PS       Y2, Z2
-	VMOVUPS         Z2, 512(AX)
-	VBROADCASTI32X4 2(DX), Z2
-	VINSERTI32X4    $0x01, 2(DI), Z2, Z2
-	VINSERTI32X4    $0x02, 2(R8), Z2, Z2
-	VINSERTI32X4    $0x03, 2(R9), Z2, Z2
-	VBROADCASTI32X4 2(DX)(BX*1), Z3
-	VINSERTI32X4    $0x01, 2(DI)(BX*1), Z3, Z3
-	VINSERTI32X4    $0x02, 2(R8)(BX*1), Z3, Z3
-	VINSERTI32X4    $0x03, 2(R9)(BX*1), Z3, Z3
-	VBROADCASTI32X4 2(DX)(BX*2), Z4
-	VINSERTI32X4    $0x01, 2(DI)(BX*2), Z4, Z4
-	VINSERTI32X4    $0x02, 2(R8)(BX*2), Z4, Z4
-	VINSERTI32X4    $0x03, 2(R9)(BX*2), Z4, Z4
-	VBROADCASTI32X4 2(DX)(SI*1), Z5
-	VINSERTI32X4    $0x01, 2(DI)(SI*1), Z5, Z5
-	VINSERTI32X4    $0x02, 2(R8)(SI*1), Z5, Z5
-	VINSERTI32X4    $0x03, 2(R9)(SI*1), Z5, Z5
+	VMOVUPS         Z2, 512(DX)
+	VBROADCASTI32X4 2(SI), Z2
+	VINSERTI32X4    $0x01, 2(R9), Z2, Z2
+	VINSERTI32X4    $0x02, 2(R10), Z2, Z2
+	VINSERTI32X4    $0x03, 2(R11), Z2, Z2
+	VBROADCASTI32X4 2(SI)(DI*1), Z3
+	VINSERTI32X4    $0x01, 2(R9)(DI*1), Z3, Z3
+	VINSERTI32X4    $0x02, 2(R10)(DI*1), Z3, Z3
+	VINSERTI32X4    $0x03, 2(R11)(DI*1), Z3, Z3
+	VBROADCASTI32X4 2(SI)(DI*2), Z4
+	VINSERTI32X4    $0x01, 2(R9)(DI*2), Z4, Z4
+	VINSERTI32X4    $0x02, 2(R10)(DI*2), Z4, Z4
+	VINSERTI32X4    $0x03, 2(R11)(DI*2), Z4, Z4
+	VBROADCASTI32X4 2(SI)(R8*1), Z5
+	VINSERTI32X4    $0x01, 2(R9)(R8*1), Z5, Z5
+	VINSERTI32X4    $0x02, 2(R10)(R8*1), Z5, Z5
+	VINSERTI32X4    $0x03, 2(R11)(R8*1), Z5, Z5
 	VPUNPCKLDQ      Z3, Z2, Z6
 	VPUNPCKHDQ      Z3, Z2, Z2
 	VPUNPCKLDQ      Z5, Z4, Z3
@@ -47398,99 +47833,115 @@ TEXT ·pipedIQ4NL512r8(SB), $8-80
 	VPUNPCKHQDQ     Z4, Z2, Z2
 	VPANDD          Z1, Z5, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z4, (AX)
-	PREFETCHT0      (R10)
+	VMOVDQU32       Z4, (DX)
+	PREFETCHT1      (AX)
+	PREFETCHT0      (CX)
 	VPSRLD          $0x04, Z5, Z4
 	VPANDD          Z1, Z4, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z4, 256(AX)
-	PREFETCHT0      64(R10)
+	VMOVDQU32       Z4, 256(DX)
+	PREFETCHT1      64(AX)
+	PREFETCHT0      64(CX)
 	VPANDD          Z1, Z3, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z4, 64(AX)
+	VMOVDQU32       Z4, 64(DX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z1, Z3, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z3, 320(AX)
-	PREFETCHT0      128(R10)
+	VMOVDQU32       Z3, 320(DX)
+	PREFETCHT1      128(AX)
+	PREFETCHT0      128(CX)
 	VPANDD          Z1, Z6, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z3, 128(AX)
-	PREFETCHT0      192(R10)
+	VMOVDQU32       Z3, 128(DX)
+	PREFETCHT1      192(AX)
+	PREFETCHT0      192(CX)
 	VPSRLD          $0x04, Z6, Z3
 	VPANDD          Z1, Z3, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z3, 384(AX)
+	VMOVDQU32       Z3, 384(DX)
 	VPANDD          Z1, Z2, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z3, 192(AX)
-	PREFETCHT0      256(R10)
+	VMOVDQU32       Z3, 192(DX)
+	PREFETCHT1      256(AX)
+	PREFETCHT0      256(CX)
 	VPSRLD          $0x04, Z2, Z2
 	VPANDD          Z1, Z2, Z2
 	VPSHUFB         Z2, Z0, Z2
-	VMOVDQU32       Z2, 448(AX)
+	VMOVDQU32       Z2, 448(DX)
 
 tile:
-	MOVQ x+48(FP), R12
-	MOVQ dx+56(FP), R13
-	MOVQ biases+72(FP), R14
-	MOVQ blocks+40(FP), R15
-	MOVQ R15, (SP)
+	MOVQ x+48(FP), R13
+	MOVQ dx+56(FP), R14
+	MOVQ biases+72(FP), R15
+	MOVQ blocks+40(FP), BP
+	MOVQ BP, (SP)
 
 block:
-	XCHGQ  AX, CX
-	MOVQ   $0x00000012, R15
+	XCHGQ  DX, BX
+	MOVQ   $0x00000012, BP
 	CMPQ   (SP), $0x01
 	JNE    step
-	IMUL3Q $0x0f, BX, R15
-	ADDQ   $0x12, R15
+	IMUL3Q $0x0f, DI, BP
+	ADDQ   $0x12, BP
 	CMPQ   tiles+32(FP), $0x01
 	JNE    step
-	XORQ   R15, R15
+	XORQ   BP, BP
 
 step:
-	ADDQ             R15, DX
-	ADDQ             R15, DI
-	ADDQ             R15, R8
-	ADDQ             R15, R9
-	ADDQ             $0x00000120, R10
+	ADDQ BP, SI
+	ADDQ BP, R9
+	ADDQ BP, R10
+	ADDQ BP, R11
+	ADDQ $0x00000120, AX
+	ADDQ $0x00000120, CX
+	DECQ left+104(FP)
+	JNZ  fetchleft
+	MOVQ then+112(FP), AX
+
+fetchleft:
+	DECQ nearLeft+96(FP)
+	JNZ  fetchnearLeft
+	MOVQ then+112(FP), CX
+
+fetchnearLeft:
 	VPXORD           Z2, Z2, Z2
-	VPINSRW          $0x00, (DX), X2, X2
-	VPINSRW          $0x01, (DX)(BX*1), X2, X2
-	VPINSRW          $0x02, (DX)(BX*2), X2, X2
-	VPINSRW          $0x03, (DX)(SI*1), X2, X2
-	VPINSRW          $0x04, (DI), X2, X2
-	VPINSRW          $0x05, (DI)(BX*1), X2, X2
-	VPINSRW          $0x06, (DI)(BX*2), X2, X2
-	VPINSRW          $0x07, (DI)(SI*1), X2, X2
+	VPINSRW          $0x00, (SI), X2, X2
+	VPINSRW          $0x01, (SI)(DI*1), X2, X2
+	VPINSRW          $0x02, (SI)(DI*2), X2, X2
+	VPINSRW          $0x03, (SI)(R8*1), X2, X2
+	VPINSRW          $0x04, (R9), X2, X2
+	VPINSRW          $0x05, (R9)(DI*1), X2, X2
+	VPINSRW          $0x06, (R9)(DI*2), X2, X2
+	VPINSRW          $0x07, (R9)(R8*1), X2, X2
 	VPXORD           Z3, Z3, Z3
-	VPINSRW          $0x00, (R8), X3, X3
-	VPINSRW          $0x01, (R8)(BX*1), X3, X3
-	VPINSRW          $0x02, (R8)(BX*2), X3, X3
-	VPINSRW          $0x03, (R8)(SI*1), X3, X3
-	VPINSRW          $0x04, (R9), X3, X3
-	VPINSRW          $0x05, (R9)(BX*1), X3, X3
-	VPINSRW          $0x06, (R9)(BX*2), X3, X3
-	VPINSRW          $0x07, (R9)(SI*1), X3, X3
+	VPINSRW          $0x00, (R10), X3, X3
+	VPINSRW          $0x01, (R10)(DI*1), X3, X3
+	VPINSRW          $0x02, (R10)(DI*2), X3, X3
+	VPINSRW          $0x03, (R10)(R8*1), X3, X3
+	VPINSRW          $0x04, (R11), X3, X3
+	VPINSRW          $0x05, (R11)(DI*1), X3, X3
+	VPINSRW          $0x06, (R11)(DI*2), X3, X3
+	VPINSRW          $0x07, (R11)(R8*1), X3, X3
 	VINSERTI32X4     $0x01, X3, Y2, Y2
 	VCVTPH2PS        Y2, Z2
-	VMOVUPS          Z2, 512(AX)
-	VBROADCASTI32X4  2(DX), Z2
-	VINSERTI32X4     $0x01, 2(DI), Z2, Z2
-	VINSERTI32X4     $0x02, 2(R8), Z2, Z2
-	VINSERTI32X4     $0x03, 2(R9), Z2, Z2
-	VBROADCASTI32X4  2(DX)(BX*1), Z3
-	VINSERTI32X4     $0x01, 2(DI)(BX*1), Z3, Z3
-	VINSERTI32X4     $0x02, 2(R8)(BX*1), Z3, Z3
-	VINSERTI32X4     $0x03, 2(R9)(BX*1), Z3, Z3
-	VBROADCASTI32X4  2(DX)(BX*2), Z4
-	VINSERTI32X4     $0x01, 2(DI)(BX*2), Z4, Z4
-	VINSERTI32X4     $0x02, 2(R8)(BX*2), Z4, Z4
-	VINSERTI32X4     $0x03, 2(R9)(BX*2), Z4, Z4
-	VBROADCASTI32X4  2(DX)(SI*1), Z5
-	VINSERTI32X4     $0x01, 2(DI)(SI*1), Z5, Z5
-	VINSERTI32X4     $0x02, 2(R8)(SI*1), Z5, Z5
-	VINSERTI32X4     $0x03, 2(R9)(SI*1), Z5, Z5
+	VMOVUPS          Z2, 512(DX)
+	VBROADCASTI32X4  2(SI), Z2
+	VINSERTI32X4     $0x01, 2(R9), Z2, Z2
+	VINSERTI32X4     $0x02, 2(R10), Z2, Z2
+	VINSERTI32X4     $0x03, 2(R11), Z2, Z2
+	VBROADCASTI32X4  2(SI)(DI*1), Z3
+	VINSERTI32X4     $0x01, 2(R9)(DI*1), Z3, Z3
+	VINSERTI32X4     $0x02, 2(R10)(DI*1), Z3, Z3
+	VINSERTI32X4     $0x03, 2(R11)(DI*1), Z3, Z3
+	VBROADCASTI32X4  2(SI)(DI*2), Z4
+	VINSERTI32X4     $0x01, 2(R9)(DI*2), Z4, Z4
+	VINSERTI32X4     $0x02, 2(R10)(DI*2), Z4, Z4
+	VINSERTI32X4     $0x03, 2(R11)(DI*2), Z4, Z4
+	VBROADCASTI32X4  2(SI)(R8*1), Z5
+	VINSERTI32X4     $0x01, 2(R9)(R8*1), Z5, Z5
+	VINSERTI32X4     $0x02, 2(R10)(R8*1), Z5, Z5
+	VINSERTI32X4     $0x03, 2(R11)(R8*1), Z5, Z5
 	VPUNPCKLDQ       Z3, Z2, Z6
 	VPUNPCKHDQ       Z3, Z2, Z2
 	VPUNPCKLDQ       Z5, Z4, Z3
@@ -47501,70 +47952,73 @@ step:
 	VPUNPCKHQDQ      Z4, Z2, Z2
 	VPANDD           Z1, Z5, Z4
 	VPSHUFB          Z4, Z0, Z4
-	VMOVDQU32        Z4, (AX)
-	PREFETCHT0       (R10)
-	VMOVUPS          (R11), Z4
-	VMOVUPS          64(R11), Z7
-	VMOVUPS          128(R11), Z8
-	VMOVUPS          192(R11), Z9
-	VPBROADCASTD     (R14), Z10
-	VPBROADCASTD     4(R14), Z11
-	VPBROADCASTD     8(R14), Z12
-	VPBROADCASTD     12(R14), Z13
-	VMOVDQU32        (CX), Z14
-	VPDPBUSD.BCST    (R12), Z14, Z10
-	VPDPBUSD.BCST    4(R12), Z14, Z11
-	VPDPBUSD.BCST    8(R12), Z14, Z12
-	VPDPBUSD.BCST    12(R12), Z14, Z13
-	VMOVDQU32        64(CX), Z14
-	VPDPBUSD.BCST    32(R12), Z14, Z10
-	VPDPBUSD.BCST    36(R12), Z14, Z11
-	VPDPBUSD.BCST    40(R12), Z14, Z12
+	VMOVDQU32        Z4, (DX)
+	PREFETCHT1       (AX)
+	PREFETCHT0       (CX)
+	VMOVUPS          (R12), Z4
+	VMOVUPS          64(R12), Z7
+	VMOVUPS          128(R12), Z8
+	VMOVUPS          192(R12), Z9
+	VPBROADCASTD     (R15), Z10
+	VPBROADCASTD     4(R15), Z11
+	VPBROADCASTD     8(R15), Z12
+	VPBROADCASTD     12(R15), Z13
+	VMOVDQU32        (BX), Z14
+	VPDPBUSD.BCST    (R13), Z14, Z10
+	VPDPBUSD.BCST    4(R13), Z14, Z11
+	VPDPBUSD.BCST    8(R13), Z14, Z12
+	VPDPBUSD.BCST    12(R13), Z14, Z13
+	VMOVDQU32        64(BX), Z14
+	VPDPBUSD.BCST    32(R13), Z14, Z10
+	VPDPBUSD.BCST    36(R13), Z14, Z11
+	VPDPBUSD.BCST    40(R13), Z14, Z12
 	VPSRLD           $0x04, Z5, Z5
 	VPANDD           Z1, Z5, Z5
 	VPSHUFB          Z5, Z0, Z5
-	VMOVDQU32        Z5, 256(AX)
-	PREFETCHT0       64(R10)
-	VPDPBUSD.BCST    44(R12), Z14, Z13
-	VMOVDQU32        128(CX), Z5
-	VPDPBUSD.BCST    64(R12), Z5, Z10
-	VPDPBUSD.BCST    68(R12), Z5, Z11
-	VPDPBUSD.BCST    72(R12), Z5, Z12
-	VPDPBUSD.BCST    76(R12), Z5, Z13
-	VMOVDQU32        192(CX), Z5
-	VPDPBUSD.BCST    96(R12), Z5, Z10
-	VPDPBUSD.BCST    100(R12), Z5, Z11
-	VPDPBUSD.BCST    104(R12), Z5, Z12
-	VPDPBUSD.BCST    108(R12), Z5, Z13
-	VMOVDQU32        256(CX), Z5
-	VPDPBUSD.BCST    128(R12), Z5, Z10
-	VPDPBUSD.BCST    132(R12), Z5, Z11
-	VPDPBUSD.BCST    136(R12), Z5, Z12
-	VPDPBUSD.BCST    140(R12), Z5, Z13
+	VMOVDQU32        Z5, 256(DX)
+	PREFETCHT1       64(AX)
+	PREFETCHT0       64(CX)
+	VPDPBUSD.BCST    44(R13), Z14, Z13
+	VMOVDQU32        128(BX), Z5
+	VPDPBUSD.BCST    64(R13), Z5, Z10
+	VPDPBUSD.BCST    68(R13), Z5, Z11
+	VPDPBUSD.BCST    72(R13), Z5, Z12
+	VPDPBUSD.BCST    76(R13), Z5, Z13
+	VMOVDQU32        192(BX), Z5
+	VPDPBUSD.BCST    96(R13), Z5, Z10
+	VPDPBUSD.BCST    100(R13), Z5, Z11
+	VPDPBUSD.BCST    104(R13), Z5, Z12
+	VPDPBUSD.BCST    108(R13), Z5, Z13
+	VMOVDQU32        256(BX), Z5
+	VPDPBUSD.BCST    128(R13), Z5, Z10
+	VPDPBUSD.BCST    132(R13), Z5, Z11
+	VPDPBUSD.BCST    136(R13), Z5, Z12
+	VPDPBUSD.BCST    140(R13), Z5, Z13
 	VPANDD           Z1, Z3, Z5
 	VPSHUFB          Z5, Z0, Z5
-	VMOVDQU32        Z5, 64(AX)
-	VMOVDQU32        320(CX), Z5
-	VPDPBUSD.BCST    160(R12), Z5, Z10
-	VPDPBUSD.BCST    164(R12), Z5, Z11
-	VPDPBUSD.BCST    168(R12), Z5, Z12
-	VPDPBUSD.BCST    172(R12), Z5, Z13
-	VMOVDQU32        384(CX), Z5
-	VPDPBUSD.BCST    192(R12), Z5, Z10
-	VPDPBUSD.BCST    196(R12), Z5, Z11
-	VPDPBUSD.BCST    200(R12), Z5, Z12
-	VPDPBUSD.BCST    204(R12), Z5, Z13
-	VMOVDQU32        448(CX), Z5
-	VPDPBUSD.BCST    224(R12), Z5, Z10
-	VPDPBUSD.BCST    228(R12), Z5, Z11
-	VPDPBUSD.BCST    232(R12), Z5, Z12
-	VPDPBUSD.BCST    236(R12), Z5, Z13
-	VMOVUPS          512(CX), Z5
+	VMOVDQU32        Z5, 64(DX)
+	VMOVDQU32        320(BX), Z5
+	VPDPBUSD.BCST    160(R13), Z5, Z10
+	VPDPBUSD.BCST    164(R13), Z5, Z11
+	VPDPBUSD.BCST    168(R13), Z5, Z12
+	VPDPBUSD.BCST    172(R13), Z5, Z13
+	VMOVDQU32        384(BX), Z5
+	VPDPBUSD.BCST    192(R13), Z5, Z10
+	VPDPBUSD.BCST    196(R13), Z5, Z11
+	VPDPBUSD.BCST    200(R13), Z5, Z12
+	VPDPBUSD.BCST    204(R13), Z5, Z13
+	VMOVDQU32        448(BX), Z5
+	VPDPBUSD.BCST    224(R13), Z5, Z10
+	VPDPBUSD.BCST    228(R13), Z5, Z11
+	VPDPBUSD.BCST    232(R13), Z5, Z12
+	VPDPBUSD.BCST    236(R13), Z5, Z13
+	VMOVUPS          512(BX), Z5
 	VPSRLD           $0x04, Z3, Z3
 	VPANDD           Z1, Z3, Z3
 	VPSHUFB          Z3, Z0, Z3
-	VMOVDQU32        Z3, 320(AX)
-	PREFETCHT0       128(R10)
+	VMOVDQU32        Z3, 320(DX)
+	PREFETCHT1       128(AX)
+	PREFETCHT0       128(CX)
 	VCVTDQ2PS        Z10, Z10
 	VMULPS           Z5, Z10, Z10
 	VCVTDQ2PS        Z11, Z11
@@ -47573,79 +48027,81 @@ step:
 	VMULPS           Z5, Z12, Z12
 	VCVTDQ2PS        Z13, Z13
 	VMULPS           Z5, Z13, Z13
-	VFMADD231PS.BCST (R13), Z10, Z4
-	VFMADD231PS.BCST 4(R13), Z11, Z7
-	VFMADD231PS.BCST 8(R13), Z12, Z8
-	VFMADD231PS.BCST 12(R13), Z13, Z9
-	VMOVUPS          Z4, (R11)
-	VMOVUPS          Z7, 64(R11)
-	VMOVUPS          Z8, 128(R11)
-	VMOVUPS          Z9, 192(R11)
+	VFMADD231PS.BCST (R14), Z10, Z4
+	VFMADD231PS.BCST 4(R14), Z11, Z7
+	VFMADD231PS.BCST 8(R14), Z12, Z8
+	VFMADD231PS.BCST 12(R14), Z13, Z9
+	VMOVUPS          Z4, (R12)
+	VMOVUPS          Z7, 64(R12)
+	VMOVUPS          Z8, 128(R12)
+	VMOVUPS          Z9, 192(R12)
 	VPANDD           Z1, Z6, Z3
 	VPSHUFB          Z3, Z0, Z3
-	VMOVDQU32        Z3, 128(AX)
-	PREFETCHT0       192(R10)
-	VMOVUPS          256(R11), Z3
-	VMOVUPS          320(R11), Z4
-	VMOVUPS          384(R11), Z5
-	VMOVUPS          448(R11), Z7
-	VPBROADCASTD     16(R14), Z8
-	VPBROADCASTD     20(R14), Z9
-	VPBROADCASTD     24(R14), Z10
-	VPBROADCASTD     28(R14), Z11
-	VMOVDQU32        (CX), Z12
-	VPDPBUSD.BCST    16(R12), Z12, Z8
-	VPDPBUSD.BCST    20(R12), Z12, Z9
-	VPDPBUSD.BCST    24(R12), Z12, Z10
-	VPDPBUSD.BCST    28(R12), Z12, Z11
-	VMOVDQU32        64(CX), Z12
-	VPDPBUSD.BCST    48(R12), Z12, Z8
-	VPDPBUSD.BCST    52(R12), Z12, Z9
-	VPDPBUSD.BCST    56(R12), Z12, Z10
+	VMOVDQU32        Z3, 128(DX)
+	PREFETCHT1       192(AX)
+	PREFETCHT0       192(CX)
+	VMOVUPS          256(R12), Z3
+	VMOVUPS          320(R12), Z4
+	VMOVUPS          384(R12), Z5
+	VMOVUPS          448(R12), Z7
+	VPBROADCASTD     16(R15), Z8
+	VPBROADCASTD     20(R15), Z9
+	VPBROADCASTD     24(R15), Z10
+	VPBROADCASTD     28(R15), Z11
+	VMOVDQU32        (BX), Z12
+	VPDPBUSD.BCST    16(R13), Z12, Z8
+	VPDPBUSD.BCST    20(R13), Z12, Z9
+	VPDPBUSD.BCST    24(R13), Z12, Z10
+	VPDPBUSD.BCST    28(R13), Z12, Z11
+	VMOVDQU32        64(BX), Z12
+	VPDPBUSD.BCST    48(R13), Z12, Z8
+	VPDPBUSD.BCST    52(R13), Z12, Z9
+	VPDPBUSD.BCST    56(R13), Z12, Z10
 	VPSRLD           $0x04, Z6, Z6
 	VPANDD           Z1, Z6, Z6
 	VPSHUFB          Z6, Z0, Z6
-	VMOVDQU32        Z6, 384(AX)
-	VPDPBUSD.BCST    60(R12), Z12, Z11
-	VMOVDQU32        128(CX), Z6
-	VPDPBUSD.BCST    80(R12), Z6, Z8
-	VPDPBUSD.BCST    84(R12), Z6, Z9
-	VPDPBUSD.BCST    88(R12), Z6, Z10
-	VPDPBUSD.BCST    92(R12), Z6, Z11
-	VMOVDQU32        192(CX), Z6
-	VPDPBUSD.BCST    112(R12), Z6, Z8
-	VPDPBUSD.BCST    116(R12), Z6, Z9
-	VPDPBUSD.BCST    120(R12), Z6, Z10
-	VPDPBUSD.BCST    124(R12), Z6, Z11
-	VMOVDQU32        256(CX), Z6
-	VPDPBUSD.BCST    144(R12), Z6, Z8
-	VPDPBUSD.BCST    148(R12), Z6, Z9
-	VPDPBUSD.BCST    152(R12), Z6, Z10
-	VPDPBUSD.BCST    156(R12), Z6, Z11
+	VMOVDQU32        Z6, 384(DX)
+	VPDPBUSD.BCST    60(R13), Z12, Z11
+	VMOVDQU32        128(BX), Z6
+	VPDPBUSD.BCST    80(R13), Z6, Z8
+	VPDPBUSD.BCST    84(R13), Z6, Z9
+	VPDPBUSD.BCST    88(R13), Z6, Z10
+	VPDPBUSD.BCST    92(R13), Z6, Z11
+	VMOVDQU32        192(BX), Z6
+	VPDPBUSD.BCST    112(R13), Z6, Z8
+	VPDPBUSD.BCST    116(R13), Z6, Z9
+	VPDPBUSD.BCST    120(R13), Z6, Z10
+	VPDPBUSD.BCST    124(R13), Z6, Z11
+	VMOVDQU32        256(BX), Z6
+	VPDPBUSD.BCST    144(R13), Z6, Z8
+	VPDPBUSD.BCST    148(R13), Z6, Z9
+	VPDPBUSD.BCST    152(R13), Z6, Z10
+	VPDPBUSD.BCST    156(R13), Z6, Z11
 	VPANDD           Z1, Z2, Z6
 	VPSHUFB          Z6, Z0, Z6
-	VMOVDQU32        Z6, 192(AX)
-	PREFETCHT0       256(R10)
-	VMOVDQU32        320(CX), Z6
-	VPDPBUSD.BCST    176(R12), Z6, Z8
-	VPDPBUSD.BCST    180(R12), Z6, Z9
-	VPDPBUSD.BCST    184(R12), Z6, Z10
-	VPDPBUSD.BCST    188(R12), Z6, Z11
-	VMOVDQU32        384(CX), Z6
-	VPDPBUSD.BCST    208(R12), Z6, Z8
-	VPDPBUSD.BCST    212(R12), Z6, Z9
-	VPDPBUSD.BCST    216(R12), Z6, Z10
-	VPDPBUSD.BCST    220(R12), Z6, Z11
-	VMOVDQU32        448(CX), Z6
-	VPDPBUSD.BCST    240(R12), Z6, Z8
-	VPDPBUSD.BCST    244(R12), Z6, Z9
-	VPDPBUSD.BCST    248(R12), Z6, Z10
-	VPDPBUSD.BCST    252(R12), Z6, Z11
-	VMOVUPS          512(CX), Z6
+	VMOVDQU32        Z6, 192(DX)
+	PREFETCHT1       256(AX)
+	PREFETCHT0       256(CX)
+	VMOVDQU32        320(BX), Z6
+	VPDPBUSD.BCST    176(R13), Z6, Z8
+	VPDPBUSD.BCST    180(R13), Z6, Z9
+	VPDPBUSD.BCST    184(R13), Z6, Z10
+	VPDPBUSD.BCST    188(R13), Z6, Z11
+	VMOVDQU32        384(BX), Z6
+	VPDPBUSD.BCST    208(R13), Z6, Z8
+	VPDPBUSD.BCST    212(R13), Z6, Z9
+	VPDPBUSD.BCST    216(R13), Z6, Z10
+	VPDPBUSD.BCST    220(R13), Z6, Z11
+	VMOVDQU32        448(BX), Z6
+	VPDPBUSD.BCST    240(R13), Z6, Z8
+	VPDPBUSD.BCST    244(R13), Z6, Z9
+	VPDPBUSD.BCST    248(R13), Z6, Z10
+	VPDPBUSD.BCST    252(R13), Z6, Z11
+	VMOVUPS          512(BX), Z6
 	VPSRLD           $0x04, Z2, Z2
 	VPANDD           Z1, Z2, Z2
 	VPSHUFB          Z2, Z0, Z2
-	VMOVDQU32        Z2, 448(AX)
+	VMOVDQU32        Z2, 448(DX)
 	VCVTDQ2PS        Z8, Z8
 	VMULPS           Z6, Z8, Z8
 	VCVTDQ2PS        Z9, Z9
@@ -47654,26 +48110,26 @@ step:
 	VMULPS           Z6, Z10, Z10
 	VCVTDQ2PS        Z11, Z11
 	VMULPS           Z6, Z11, Z11
-	VFMADD231PS.BCST 16(R13), Z8, Z3
-	VFMADD231PS.BCST 20(R13), Z9, Z4
-	VFMADD231PS.BCST 24(R13), Z10, Z5
-	VFMADD231PS.BCST 28(R13), Z11, Z7
-	VMOVUPS          Z3, 256(R11)
-	VMOVUPS          Z4, 320(R11)
-	VMOVUPS          Z5, 384(R11)
-	VMOVUPS          Z7, 448(R11)
-	ADDQ             $0x00000100, R12
-	ADDQ             $0x00000020, R13
+	VFMADD231PS.BCST 16(R14), Z8, Z3
+	VFMADD231PS.BCST 20(R14), Z9, Z4
+	VFMADD231PS.BCST 24(R14), Z10, Z5
+	VFMADD231PS.BCST 28(R14), Z11, Z7
+	VMOVUPS          Z3, 256(R12)
+	VMOVUPS          Z4, 320(R12)
+	VMOVUPS          Z5, 384(R12)
+	VMOVUPS          Z7, 448(R12)
+	ADDQ             $0x00000100, R13
 	ADDQ             $0x00000020, R14
+	ADDQ             $0x00000020, R15
 	DECQ             (SP)
 	JNZ              block
-	ADDQ             $0x00000200, R11
+	ADDQ             $0x00000200, R12
 	DECQ             tiles+32(FP)
 	JNZ              tile
 	VZEROUPPER
 	RET
 
-// func fusedMXFP4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedMXFP4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·fusedMXFP4512(SB), $0-88
 	MOVQ            x+56(FP), AX
@@ -47799,68 +48255,67 @@ block:
 	VZEROUPPER
 	RET
 
-// func pipedMXFP4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+// func pipedMXFP4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VNNI, MMX+
-TEXT ·pipedMXFP4512r8(SB), $8-80
-	MOVQ            buffers+8(FP), AX
-	LEAQ            640(AX), CX
-	MOVQ            src+16(FP), DX
-	MOVQ            stride+24(FP), BX
-	LEAQ            (BX)(BX*2), SI
-	LEAQ            (DX)(BX*4), DI
-	LEAQ            (DI)(BX*4), R8
-	LEAQ            (R8)(BX*4), R9
-	MOVQ            BX, R10
-	SHLQ            $0x04, R10
-	ADDQ            DX, R10
-	MOVQ            acc+0(FP), R11
+TEXT ·pipedMXFP4512r8(SB), $8-120
+	MOVQ            ahead+88(FP), AX
+	MOVQ            near+80(FP), CX
+	MOVQ            buffers+8(FP), DX
+	LEAQ            640(DX), BX
+	MOVQ            src+16(FP), SI
+	MOVQ            stride+24(FP), DI
+	LEAQ            (DI)(DI*2), R8
+	LEAQ            (SI)(DI*4), R9
+	LEAQ            (R9)(DI*4), R10
+	LEAQ            (R10)(DI*4), R11
+	MOVQ            acc+0(FP), R12
 	VBROADCASTI32X4 codebookFP4512<>+0(SB), Z0
-	MOVL            $0x0f0f0f0f, R12
-	VPBROADCASTD    R12, Z1
+	MOVL            $0x0f0f0f0f, R13
+	VPBROADCASTD    R13, Z1
 	VPXOR           X2, X2, X2
-	VPINSRB         $0x00, (DX), X2, X2
-	VPINSRB         $0x01, (DX)(BX*1), X2, X2
-	VPINSRB         $0x02, (DX)(BX*2), X2, X2
-	VPINSRB         $0x03, (DX)(SI*1), X2, X2
-	VPINSRB         $0x04, (DI), X2, X2
-	VPINSRB         $0x05, (DI)(BX*1), X2, X2
-	VPINSRB         $0x06, (DI)(BX*2), X2, X2
-	VPINSRB         $0x07, (DI)(SI*1), X2, X2
-	VPINSRB         $0x08, (R8), X2, X2
-	VPINSRB         $0x09, (R8)(BX*1), X2, X2
-	VPINSRB         $0x0a, (R8)(BX*2), X2, X2
-	VPINSRB         $0x0b, (R8)(SI*1), X2, X2
-	VPINSRB         $0x0c, (R9), X2, X2
-	VPINSRB         $0x0d, (R9)(BX*1), X2, X2
-	VPINSRB         $0x0e, (R9)(BX*2), X2, X2
-	VPINSRB         $0x0f, (R9)(SI*1), X2, X2
+	VPINSRB         $0x00, (SI), X2, X2
+	VPINSRB         $0x01, (SI)(DI*1), X2, X2
+	VPINSRB         $0x02, (SI)(DI*2), X2, X2
+	VPINSRB         $0x03, (SI)(R8*1), X2, X2
+	VPINSRB         $0x04, (R9), X2, X2
+	VPINSRB         $0x05, (R9)(DI*1), X2, X2
+	VPINSRB         $0x06, (R9)(DI*2), X2, X2
+	VPINSRB         $0x07, (R9)(R8*1), X2, X2
+	VPINSRB         $0x08, (R10), X2, X2
+	VPINSRB         $0x09, (R10)(DI*1), X2, X2
+	VPINSRB         $0x0a, (R10)(DI*2), X2, X2
+	VPINSRB         $0x0b, (R10)(R8*1), X2, X2
+	VPINSRB         $0x0c, (R11), X2, X2
+	VPINSRB         $0x0d, (R11)(DI*1), X2, X2
+	VPINSRB         $0x0e, (R11)(DI*2), X2, X2
+	VPINSRB         $0x0f, (R11)(R8*1), X2, X2
 	VPMOVZXBD       X2, Z2
 	VPSUBD.BCST     dword00000001<>+0(SB), Z2, Z4
 	VPSLLD          $0x17, Z4, Z4
-	MOVL            $0x00000002, R12
-	VPBROADCASTD    R12, Z5
-	MOVL            $0x00200000, R12
-	VPBROADCASTD    R12, Z3
+	MOVL            $0x00000002, R13
+	VPBROADCASTD    R13, Z5
+	MOVL            $0x00200000, R13
+	VPBROADCASTD    R13, Z3
 	VPSLLVD         Z2, Z3, Z3
 	VPCMPUD         $0x01, Z5, Z2, K1
 	VMOVDQA32       Z3, K1, Z4
-	VMOVUPS         Z4, 512(AX)
-	VBROADCASTI32X4 1(DX), Z2
-	VINSERTI32X4    $0x01, 1(DI), Z2, Z2
-	VINSERTI32X4    $0x02, 1(R8), Z2, Z2
-	VINSERTI32X4    $0x03, 1(R9), Z2, Z2
-	VBROADCASTI32X4 1(DX)(BX*1), Z3
-	VINSERTI32X4    $0x01, 1(DI)(BX*1), Z3, Z3
-	VINSERTI32X4    $0x02, 1(R8)(BX*1), Z3, Z3
-	VINSERTI32X4    $0x03, 1(R9)(BX*1), Z3, Z3
-	VBROADCASTI32X4 1(DX)(BX*2), Z4
-	VINSERTI32X4    $0x01, 1(DI)(BX*2), Z4, Z4
-	VINSERTI32X4    $0x02, 1(R8)(BX*2), Z4, Z4
-	VINSERTI32X4    $0x03, 1(R9)(BX*2), Z4, Z4
-	VBROADCASTI32X4 1(DX)(SI*1), Z5
-	VINSERTI32X4    $0x01, 1(DI)(SI*1), Z5, Z5
-	VINSERTI32X4    $0x02, 1(R8)(SI*1), Z5, Z5
-	VINSERTI32X4    $0x03, 1(R9)(SI*1), Z5, Z5
+	VMOVUPS         Z4, 512(DX)
+	VBROADCASTI32X4 1(SI), Z2
+	VINSERTI32X4    $0x01, 1(R9), Z2, Z2
+	VINSERTI32X4    $0x02, 1(R10), Z2, Z2
+	VINSERTI32X4    $0x03, 1(R11), Z2, Z2
+	VBROADCASTI32X4 1(SI)(DI*1), Z3
+	VINSERTI32X4    $0x01, 1(R9)(DI*1), Z3, Z3
+	VINSERTI32X4    $0x02, 1(R10)(DI*1), Z3, Z3
+	VINSERTI32X4    $0x03, 1(R11)(DI*1), Z3, Z3
+	VBROADCASTI32X4 1(SI)(DI*2), Z4
+	VINSERTI32X4    $0x01, 1(R9)(DI*2), Z4, Z4
+	VINSERTI32X4    $0x02, 1(R10)(DI*2), Z4, Z4
+	VINSERTI32X4    $0x03, 1(R11)(DI*2), Z4, Z4
+	VBROADCASTI32X4 1(SI)(R8*1), Z5
+	VINSERTI32X4    $0x01, 1(R9)(R8*1), Z5, Z5
+	VINSERTI32X4    $0x02, 1(R10)(R8*1), Z5, Z5
+	VINSERTI32X4    $0x03, 1(R11)(R8*1), Z5, Z5
 	VPUNPCKLDQ      Z3, Z2, Z6
 	VPUNPCKHDQ      Z3, Z2, Z2
 	VPUNPCKLDQ      Z5, Z4, Z3
@@ -47871,106 +48326,122 @@ TEXT ·pipedMXFP4512r8(SB), $8-80
 	VPUNPCKHQDQ     Z4, Z2, Z2
 	VPANDD          Z1, Z5, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z4, (AX)
-	PREFETCHT0      (R10)
+	VMOVDQU32       Z4, (DX)
+	PREFETCHT1      (AX)
+	PREFETCHT0      (CX)
 	VPSRLD          $0x04, Z5, Z4
 	VPANDD          Z1, Z4, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z4, 256(AX)
-	PREFETCHT0      64(R10)
+	VMOVDQU32       Z4, 256(DX)
+	PREFETCHT1      64(AX)
+	PREFETCHT0      64(CX)
 	VPANDD          Z1, Z3, Z4
 	VPSHUFB         Z4, Z0, Z4
-	VMOVDQU32       Z4, 64(AX)
+	VMOVDQU32       Z4, 64(DX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z1, Z3, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z3, 320(AX)
-	PREFETCHT0      128(R10)
+	VMOVDQU32       Z3, 320(DX)
+	PREFETCHT1      128(AX)
+	PREFETCHT0      128(CX)
 	VPANDD          Z1, Z6, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z3, 128(AX)
-	PREFETCHT0      192(R10)
+	VMOVDQU32       Z3, 128(DX)
+	PREFETCHT1      192(AX)
+	PREFETCHT0      192(CX)
 	VPSRLD          $0x04, Z6, Z3
 	VPANDD          Z1, Z3, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z3, 384(AX)
+	VMOVDQU32       Z3, 384(DX)
 	VPANDD          Z1, Z2, Z3
 	VPSHUFB         Z3, Z0, Z3
-	VMOVDQU32       Z3, 192(AX)
-	PREFETCHT0      256(R10)
+	VMOVDQU32       Z3, 192(DX)
+	PREFETCHT1      256(AX)
+	PREFETCHT0      256(CX)
 	VPSRLD          $0x04, Z2, Z2
 	VPANDD          Z1, Z2, Z2
 	VPSHUFB         Z2, Z0, Z2
-	VMOVDQU32       Z2, 448(AX)
+	VMOVDQU32       Z2, 448(DX)
 
 tile:
-	MOVQ x+48(FP), R12
-	MOVQ dx+56(FP), R13
-	MOVQ biases+72(FP), R14
-	MOVQ blocks+40(FP), R15
-	MOVQ R15, (SP)
+	MOVQ x+48(FP), R13
+	MOVQ dx+56(FP), R14
+	MOVQ biases+72(FP), R15
+	MOVQ blocks+40(FP), BP
+	MOVQ BP, (SP)
 
 block:
-	XCHGQ  AX, CX
-	MOVQ   $0x00000011, R15
+	XCHGQ  DX, BX
+	MOVQ   $0x00000011, BP
 	CMPQ   (SP), $0x01
 	JNE    step
-	IMUL3Q $0x0f, BX, R15
-	ADDQ   $0x11, R15
+	IMUL3Q $0x0f, DI, BP
+	ADDQ   $0x11, BP
 	CMPQ   tiles+32(FP), $0x01
 	JNE    step
-	XORQ   R15, R15
+	XORQ   BP, BP
 
 step:
-	ADDQ             R15, DX
-	ADDQ             R15, DI
-	ADDQ             R15, R8
-	ADDQ             R15, R9
-	ADDQ             $0x00000110, R10
+	ADDQ BP, SI
+	ADDQ BP, R9
+	ADDQ BP, R10
+	ADDQ BP, R11
+	ADDQ $0x00000110, AX
+	ADDQ $0x00000110, CX
+	DECQ left+104(FP)
+	JNZ  fetchleft
+	MOVQ then+112(FP), AX
+
+fetchleft:
+	DECQ nearLeft+96(FP)
+	JNZ  fetchnearLeft
+	MOVQ then+112(FP), CX
+
+fetchnearLeft:
 	VPXOR            X2, X2, X2
-	VPINSRB          $0x00, (DX), X2, X2
-	VPINSRB          $0x01, (DX)(BX*1), X2, X2
-	VPINSRB          $0x02, (DX)(BX*2), X2, X2
-	VPINSRB          $0x03, (DX)(SI*1), X2, X2
-	VPINSRB          $0x04, (DI), X2, X2
-	VPINSRB          $0x05, (DI)(BX*1), X2, X2
-	VPINSRB          $0x06, (DI)(BX*2), X2, X2
-	VPINSRB          $0x07, (DI)(SI*1), X2, X2
-	VPINSRB          $0x08, (R8), X2, X2
-	VPINSRB          $0x09, (R8)(BX*1), X2, X2
-	VPINSRB          $0x0a, (R8)(BX*2), X2, X2
-	VPINSRB          $0x0b, (R8)(SI*1), X2, X2
-	VPINSRB          $0x0c, (R9), X2, X2
-	VPINSRB          $0x0d, (R9)(BX*1), X2, X2
-	VPINSRB          $0x0e, (R9)(BX*2), X2, X2
-	VPINSRB          $0x0f, (R9)(SI*1), X2, X2
+	VPINSRB          $0x00, (SI), X2, X2
+	VPINSRB          $0x01, (SI)(DI*1), X2, X2
+	VPINSRB          $0x02, (SI)(DI*2), X2, X2
+	VPINSRB          $0x03, (SI)(R8*1), X2, X2
+	VPINSRB          $0x04, (R9), X2, X2
+	VPINSRB          $0x05, (R9)(DI*1), X2, X2
+	VPINSRB          $0x06, (R9)(DI*2), X2, X2
+	VPINSRB          $0x07, (R9)(R8*1), X2, X2
+	VPINSRB          $0x08, (R10), X2, X2
+	VPINSRB          $0x09, (R10)(DI*1), X2, X2
+	VPINSRB          $0x0a, (R10)(DI*2), X2, X2
+	VPINSRB          $0x0b, (R10)(R8*1), X2, X2
+	VPINSRB          $0x0c, (R11), X2, X2
+	VPINSRB          $0x0d, (R11)(DI*1), X2, X2
+	VPINSRB          $0x0e, (R11)(DI*2), X2, X2
+	VPINSRB          $0x0f, (R11)(R8*1), X2, X2
 	VPMOVZXBD        X2, Z2
 	VPSUBD.BCST      dword00000001<>+0(SB), Z2, Z4
 	VPSLLD           $0x17, Z4, Z4
-	MOVL             $0x00000002, R15
-	VPBROADCASTD     R15, Z5
-	MOVL             $0x00200000, R15
-	VPBROADCASTD     R15, Z3
+	MOVL             $0x00000002, BP
+	VPBROADCASTD     BP, Z5
+	MOVL             $0x00200000, BP
+	VPBROADCASTD     BP, Z3
 	VPSLLVD          Z2, Z3, Z3
 	VPCMPUD          $0x01, Z5, Z2, K1
 	VMOVDQA32        Z3, K1, Z4
-	VMOVUPS          Z4, 512(AX)
-	VBROADCASTI32X4  1(DX), Z2
-	VINSERTI32X4     $0x01, 1(DI), Z2, Z2
-	VINSERTI32X4     $0x02, 1(R8), Z2, Z2
-	VINSERTI32X4     $0x03, 1(R9), Z2, Z2
-	VBROADCASTI32X4  1(DX)(BX*1), Z3
-	VINSERTI32X4     $0x01, 1(DI)(BX*1), Z3, Z3
-	VINSERTI32X4     $0x02, 1(R8)(BX*1), Z3, Z3
-	VINSERTI32X4     $0x03, 1(R9)(BX*1), Z3, Z3
-	VBROADCASTI32X4  1(DX)(BX*2), Z4
-	VINSERTI32X4     $0x01, 1(DI)(BX*2), Z4, Z4
-	VINSERTI32X4     $0x02, 1(R8)(BX*2), Z4, Z4
-	VINSERTI32X4     $0x03, 1(R9)(BX*2), Z4, Z4
-	VBROADCASTI32X4  1(DX)(SI*1), Z5
-	VINSERTI32X4     $0x01, 1(DI)(SI*1), Z5, Z5
-	VINSERTI32X4     $0x02, 1(R8)(SI*1), Z5, Z5
-	VINSERTI32X4     $0x03, 1(R9)(SI*1), Z5, Z5
+	VMOVUPS          Z4, 512(DX)
+	VBROADCASTI32X4  1(SI), Z2
+	VINSERTI32X4     $0x01, 1(R9), Z2, Z2
+	VINSERTI32X4     $0x02, 1(R10), Z2, Z2
+	VINSERTI32X4     $0x03, 1(R11), Z2, Z2
+	VBROADCASTI32X4  1(SI)(DI*1), Z3
+	VINSERTI32X4     $0x01, 1(R9)(DI*1), Z3, Z3
+	VINSERTI32X4     $0x02, 1(R10)(DI*1), Z3, Z3
+	VINSERTI32X4     $0x03, 1(R11)(DI*1), Z3, Z3
+	VBROADCASTI32X4  1(SI)(DI*2), Z4
+	VINSERTI32X4     $0x01, 1(R9)(DI*2), Z4, Z4
+	VINSERTI32X4     $0x02, 1(R10)(DI*2), Z4, Z4
+	VINSERTI32X4     $0x03, 1(R11)(DI*2), Z4, Z4
+	VBROADCASTI32X4  1(SI)(R8*1), Z5
+	VINSERTI32X4     $0x01, 1(R9)(R8*1), Z5, Z5
+	VINSERTI32X4     $0x02, 1(R10)(R8*1), Z5, Z5
+	VINSERTI32X4     $0x03, 1(R11)(R8*1), Z5, Z5
 	VPUNPCKLDQ       Z3, Z2, Z6
 	VPUNPCKHDQ       Z3, Z2, Z2
 	VPUNPCKLDQ       Z5, Z4, Z3
@@ -47981,70 +48452,73 @@ step:
 	VPUNPCKHQDQ      Z4, Z2, Z2
 	VPANDD           Z1, Z5, Z4
 	VPSHUFB          Z4, Z0, Z4
-	VMOVDQU32        Z4, (AX)
-	PREFETCHT0       (R10)
-	VMOVUPS          (R11), Z4
-	VMOVUPS          64(R11), Z7
-	VMOVUPS          128(R11), Z8
-	VMOVUPS          192(R11), Z9
-	VPBROADCASTD     (R14), Z10
-	VPBROADCASTD     4(R14), Z11
-	VPBROADCASTD     8(R14), Z12
-	VPBROADCASTD     12(R14), Z13
-	VMOVDQU32        (CX), Z14
-	VPDPBUSD.BCST    (R12), Z14, Z10
-	VPDPBUSD.BCST    4(R12), Z14, Z11
-	VPDPBUSD.BCST    8(R12), Z14, Z12
-	VPDPBUSD.BCST    12(R12), Z14, Z13
-	VMOVDQU32        64(CX), Z14
-	VPDPBUSD.BCST    32(R12), Z14, Z10
-	VPDPBUSD.BCST    36(R12), Z14, Z11
-	VPDPBUSD.BCST    40(R12), Z14, Z12
+	VMOVDQU32        Z4, (DX)
+	PREFETCHT1       (AX)
+	PREFETCHT0       (CX)
+	VMOVUPS          (R12), Z4
+	VMOVUPS          64(R12), Z7
+	VMOVUPS          128(R12), Z8
+	VMOVUPS          192(R12), Z9
+	VPBROADCASTD     (R15), Z10
+	VPBROADCASTD     4(R15), Z11
+	VPBROADCASTD     8(R15), Z12
+	VPBROADCASTD     12(R15), Z13
+	VMOVDQU32        (BX), Z14
+	VPDPBUSD.BCST    (R13), Z14, Z10
+	VPDPBUSD.BCST    4(R13), Z14, Z11
+	VPDPBUSD.BCST    8(R13), Z14, Z12
+	VPDPBUSD.BCST    12(R13), Z14, Z13
+	VMOVDQU32        64(BX), Z14
+	VPDPBUSD.BCST    32(R13), Z14, Z10
+	VPDPBUSD.BCST    36(R13), Z14, Z11
+	VPDPBUSD.BCST    40(R13), Z14, Z12
 	VPSRLD           $0x04, Z5, Z5
 	VPANDD           Z1, Z5, Z5
 	VPSHUFB          Z5, Z0, Z5
-	VMOVDQU32        Z5, 256(AX)
-	PREFETCHT0       64(R10)
-	VPDPBUSD.BCST    44(R12), Z14, Z13
-	VMOVDQU32        128(CX), Z5
-	VPDPBUSD.BCST    64(R12), Z5, Z10
-	VPDPBUSD.BCST    68(R12), Z5, Z11
-	VPDPBUSD.BCST    72(R12), Z5, Z12
-	VPDPBUSD.BCST    76(R12), Z5, Z13
-	VMOVDQU32        192(CX), Z5
-	VPDPBUSD.BCST    96(R12), Z5, Z10
-	VPDPBUSD.BCST    100(R12), Z5, Z11
-	VPDPBUSD.BCST    104(R12), Z5, Z12
-	VPDPBUSD.BCST    108(R12), Z5, Z13
-	VMOVDQU32        256(CX), Z5
-	VPDPBUSD.BCST    128(R12), Z5, Z10
-	VPDPBUSD.BCST    132(R12), Z5, Z11
-	VPDPBUSD.BCST    136(R12), Z5, Z12
-	VPDPBUSD.BCST    140(R12), Z5, Z13
+	VMOVDQU32        Z5, 256(DX)
+	PREFETCHT1       64(AX)
+	PREFETCHT0       64(CX)
+	VPDPBUSD.BCST    44(R13), Z14, Z13
+	VMOVDQU32        128(BX), Z5
+	VPDPBUSD.BCST    64(R13), Z5, Z10
+	VPDPBUSD.BCST    68(R13), Z5, Z11
+	VPDPBUSD.BCST    72(R13), Z5, Z12
+	VPDPBUSD.BCST    76(R13), Z5, Z13
+	VMOVDQU32        192(BX), Z5
+	VPDPBUSD.BCST    96(R13), Z5, Z10
+	VPDPBUSD.BCST    100(R13), Z5, Z11
+	VPDPBUSD.BCST    104(R13), Z5, Z12
+	VPDPBUSD.BCST    108(R13), Z5, Z13
+	VMOVDQU32        256(BX), Z5
+	VPDPBUSD.BCST    128(R13), Z5, Z10
+	VPDPBUSD.BCST    132(R13), Z5, Z11
+	VPDPBUSD.BCST    136(R13), Z5, Z12
+	VPDPBUSD.BCST    140(R13), Z5, Z13
 	VPANDD           Z1, Z3, Z5
 	VPSHUFB          Z5, Z0, Z5
-	VMOVDQU32        Z5, 64(AX)
-	VMOVDQU32        320(CX), Z5
-	VPDPBUSD.BCST    160(R12), Z5, Z10
-	VPDPBUSD.BCST    164(R12), Z5, Z11
-	VPDPBUSD.BCST    168(R12), Z5, Z12
-	VPDPBUSD.BCST    172(R12), Z5, Z13
-	VMOVDQU32        384(CX), Z5
-	VPDPBUSD.BCST    192(R12), Z5, Z10
-	VPDPBUSD.BCST    196(R12), Z5, Z11
-	VPDPBUSD.BCST    200(R12), Z5, Z12
-	VPDPBUSD.BCST    204(R12), Z5, Z13
-	VMOVDQU32        448(CX), Z5
-	VPDPBUSD.BCST    224(R12), Z5, Z10
-	VPDPBUSD.BCST    228(R12), Z5, Z11
-	VPDPBUSD.BCST    232(R12), Z5, Z12
-	VPDPBUSD.BCST    236(R12), Z5, Z13
-	VMOVUPS          512(CX), Z5
+	VMOVDQU32        Z5, 64(DX)
+	VMOVDQU32        320(BX), Z5
+	VPDPBUSD.BCST    160(R13), Z5, Z10
+	VPDPBUSD.BCST    164(R13), Z5, Z11
+	VPDPBUSD.BCST    168(R13), Z5, Z12
+	VPDPBUSD.BCST    172(R13), Z5, Z13
+	VMOVDQU32        384(BX), Z5
+	VPDPBUSD.BCST    192(R13), Z5, Z10
+	VPDPBUSD.BCST    196(R13), Z5, Z11
+	VPDPBUSD.BCST    200(R13), Z5, Z12
+	VPDPBUSD.BCST    204(R13), Z5, Z13
+	VMOVDQU32        448(BX), Z5
+	VPDPBUSD.BCST    224(R13), Z5, Z10
+	VPDPBUSD.BCST    228(R13), Z5, Z11
+	VPDPBUSD.BCST    232(R13), Z5, Z12
+	VPDPBUSD.BCST    236(R13), Z5, Z13
+	VMOVUPS          512(BX), Z5
 	VPSRLD           $0x04, Z3, Z3
 	VPANDD           Z1, Z3, Z3
 	VPSHUFB          Z3, Z0, Z3
-	VMOVDQU32        Z3, 320(AX)
-	PREFETCHT0       128(R10)
+	VMOVDQU32        Z3, 320(DX)
+	PREFETCHT1       128(AX)
+	PREFETCHT0       128(CX)
 	VCVTDQ2PS        Z10, Z10
 	VMULPS           Z5, Z10, Z10
 	VCVTDQ2PS        Z11, Z11
@@ -48053,79 +48527,81 @@ step:
 	VMULPS           Z5, Z12, Z12
 	VCVTDQ2PS        Z13, Z13
 	VMULPS           Z5, Z13, Z13
-	VFMADD231PS.BCST (R13), Z10, Z4
-	VFMADD231PS.BCST 4(R13), Z11, Z7
-	VFMADD231PS.BCST 8(R13), Z12, Z8
-	VFMADD231PS.BCST 12(R13), Z13, Z9
-	VMOVUPS          Z4, (R11)
-	VMOVUPS          Z7, 64(R11)
-	VMOVUPS          Z8, 128(R11)
-	VMOVUPS          Z9, 192(R11)
+	VFMADD231PS.BCST (R14), Z10, Z4
+	VFMADD231PS.BCST 4(R14), Z11, Z7
+	VFMADD231PS.BCST 8(R14), Z12, Z8
+	VFMADD231PS.BCST 12(R14), Z13, Z9
+	VMOVUPS          Z4, (R12)
+	VMOVUPS          Z7, 64(R12)
+	VMOVUPS          Z8, 128(R12)
+	VMOVUPS          Z9, 192(R12)
 	VPANDD           Z1, Z6, Z3
 	VPSHUFB          Z3, Z0, Z3
-	VMOVDQU32        Z3, 128(AX)
-	PREFETCHT0       192(R10)
-	VMOVUPS          256(R11), Z3
-	VMOVUPS          320(R11), Z4
-	VMOVUPS          384(R11), Z5
-	VMOVUPS          448(R11), Z7
-	VPBROADCASTD     16(R14), Z8
-	VPBROADCASTD     20(R14), Z9
-	VPBROADCASTD     24(R14), Z10
-	VPBROADCASTD     28(R14), Z11
-	VMOVDQU32        (CX), Z12
-	VPDPBUSD.BCST    16(R12), Z12, Z8
-	VPDPBUSD.BCST    20(R12), Z12, Z9
-	VPDPBUSD.BCST    24(R12), Z12, Z10
-	VPDPBUSD.BCST    28(R12), Z12, Z11
-	VMOVDQU32        64(CX), Z12
-	VPDPBUSD.BCST    48(R12), Z12, Z8
-	VPDPBUSD.BCST    52(R12), Z12, Z9
-	VPDPBUSD.BCST    56(R12), Z12, Z10
+	VMOVDQU32        Z3, 128(DX)
+	PREFETCHT1       192(AX)
+	PREFETCHT0       192(CX)
+	VMOVUPS          256(R12), Z3
+	VMOVUPS          320(R12), Z4
+	VMOVUPS          384(R12), Z5
+	VMOVUPS          448(R12), Z7
+	VPBROADCASTD     16(R15), Z8
+	VPBROADCASTD     20(R15), Z9
+	VPBROADCASTD     24(R15), Z10
+	VPBROADCASTD     28(R15), Z11
+	VMOVDQU32        (BX), Z12
+	VPDPBUSD.BCST    16(R13), Z12, Z8
+	VPDPBUSD.BCST    20(R13), Z12, Z9
+	VPDPBUSD.BCST    24(R13), Z12, Z10
+	VPDPBUSD.BCST    28(R13), Z12, Z11
+	VMOVDQU32        64(BX), Z12
+	VPDPBUSD.BCST    48(R13), Z12, Z8
+	VPDPBUSD.BCST    52(R13), Z12, Z9
+	VPDPBUSD.BCST    56(R13), Z12, Z10
 	VPSRLD           $0x04, Z6, Z6
 	VPANDD           Z1, Z6, Z6
 	VPSHUFB          Z6, Z0, Z6
-	VMOVDQU32        Z6, 384(AX)
-	VPDPBUSD.BCST    60(R12), Z12, Z11
-	VMOVDQU32        128(CX), Z6
-	VPDPBUSD.BCST    80(R12), Z6, Z8
-	VPDPBUSD.BCST    84(R12), Z6, Z9
-	VPDPBUSD.BCST    88(R12), Z6, Z10
-	VPDPBUSD.BCST    92(R12), Z6, Z11
-	VMOVDQU32        192(CX), Z6
-	VPDPBUSD.BCST    112(R12), Z6, Z8
-	VPDPBUSD.BCST    116(R12), Z6, Z9
-	VPDPBUSD.BCST    120(R12), Z6, Z10
-	VPDPBUSD.BCST    124(R12), Z6, Z11
-	VMOVDQU32        256(CX), Z6
-	VPDPBUSD.BCST    144(R12), Z6, Z8
-	VPDPBUSD.BCST    148(R12), Z6, Z9
-	VPDPBUSD.BCST    152(R12), Z6, Z10
-	VPDPBUSD.BCST    156(R12), Z6, Z11
+	VMOVDQU32        Z6, 384(DX)
+	VPDPBUSD.BCST    60(R13), Z12, Z11
+	VMOVDQU32        128(BX), Z6
+	VPDPBUSD.BCST    80(R13), Z6, Z8
+	VPDPBUSD.BCST    84(R13), Z6, Z9
+	VPDPBUSD.BCST    88(R13), Z6, Z10
+	VPDPBUSD.BCST    92(R13), Z6, Z11
+	VMOVDQU32        192(BX), Z6
+	VPDPBUSD.BCST    112(R13), Z6, Z8
+	VPDPBUSD.BCST    116(R13), Z6, Z9
+	VPDPBUSD.BCST    120(R13), Z6, Z10
+	VPDPBUSD.BCST    124(R13), Z6, Z11
+	VMOVDQU32        256(BX), Z6
+	VPDPBUSD.BCST    144(R13), Z6, Z8
+	VPDPBUSD.BCST    148(R13), Z6, Z9
+	VPDPBUSD.BCST    152(R13), Z6, Z10
+	VPDPBUSD.BCST    156(R13), Z6, Z11
 	VPANDD           Z1, Z2, Z6
 	VPSHUFB          Z6, Z0, Z6
-	VMOVDQU32        Z6, 192(AX)
-	PREFETCHT0       256(R10)
-	VMOVDQU32        320(CX), Z6
-	VPDPBUSD.BCST    176(R12), Z6, Z8
-	VPDPBUSD.BCST    180(R12), Z6, Z9
-	VPDPBUSD.BCST    184(R12), Z6, Z10
-	VPDPBUSD.BCST    188(R12), Z6, Z11
-	VMOVDQU32        384(CX), Z6
-	VPDPBUSD.BCST    208(R12), Z6, Z8
-	VPDPBUSD.BCST    212(R12), Z6, Z9
-	VPDPBUSD.BCST    216(R12), Z6, Z10
-	VPDPBUSD.BCST    220(R12), Z6, Z11
-	VMOVDQU32        448(CX), Z6
-	VPDPBUSD.BCST    240(R12), Z6, Z8
-	VPDPBUSD.BCST    244(R12), Z6, Z9
-	VPDPBUSD.BCST    248(R12), Z6, Z10
-	VPDPBUSD.BCST    252(R12), Z6, Z11
-	VMOVUPS          512(CX), Z6
+	VMOVDQU32        Z6, 192(DX)
+	PREFETCHT1       256(AX)
+	PREFETCHT0       256(CX)
+	VMOVDQU32        320(BX), Z6
+	VPDPBUSD.BCST    176(R13), Z6, Z8
+	VPDPBUSD.BCST    180(R13), Z6, Z9
+	VPDPBUSD.BCST    184(R13), Z6, Z10
+	VPDPBUSD.BCST    188(R13), Z6, Z11
+	VMOVDQU32        384(BX), Z6
+	VPDPBUSD.BCST    208(R13), Z6, Z8
+	VPDPBUSD.BCST    212(R13), Z6, Z9
+	VPDPBUSD.BCST    216(R13), Z6, Z10
+	VPDPBUSD.BCST    220(R13), Z6, Z11
+	VMOVDQU32        448(BX), Z6
+	VPDPBUSD.BCST    240(R13), Z6, Z8
+	VPDPBUSD.BCST    244(R13), Z6, Z9
+	VPDPBUSD.BCST    248(R13), Z6, Z10
+	VPDPBUSD.BCST    252(R13), Z6, Z11
+	VMOVUPS          512(BX), Z6
 	VPSRLD           $0x04, Z2, Z2
 	VPANDD           Z1, Z2, Z2
 	VPSHUFB          Z2, Z0, Z2
-	VMOVDQU32        Z2, 448(AX)
+	VMOVDQU32        Z2, 448(DX)
 	VCVTDQ2PS        Z8, Z8
 	VMULPS           Z6, Z8, Z8
 	VCVTDQ2PS        Z9, Z9
@@ -48134,26 +48610,26 @@ step:
 	VMULPS           Z6, Z10, Z10
 	VCVTDQ2PS        Z11, Z11
 	VMULPS           Z6, Z11, Z11
-	VFMADD231PS.BCST 16(R13), Z8, Z3
-	VFMADD231PS.BCST 20(R13), Z9, Z4
-	VFMADD231PS.BCST 24(R13), Z10, Z5
-	VFMADD231PS.BCST 28(R13), Z11, Z7
-	VMOVUPS          Z3, 256(R11)
-	VMOVUPS          Z4, 320(R11)
-	VMOVUPS          Z5, 384(R11)
-	VMOVUPS          Z7, 448(R11)
-	ADDQ             $0x00000100, R12
-	ADDQ             $0x00000020, R13
+	VFMADD231PS.BCST 16(R14), Z8, Z3
+	VFMADD231PS.BCST 20(R14), Z9, Z4
+	VFMADD231PS.BCST 24(R14), Z10, Z5
+	VFMADD231PS.BCST 28(R14), Z11, Z7
+	VMOVUPS          Z3, 256(R12)
+	VMOVUPS          Z4, 320(R12)
+	VMOVUPS          Z5, 384(R12)
+	VMOVUPS          Z7, 448(R12)
+	ADDQ             $0x00000100, R13
 	ADDQ             $0x00000020, R14
+	ADDQ             $0x00000020, R15
 	DECQ             (SP)
 	JNZ              block
-	ADDQ             $0x00000200, R11
+	ADDQ             $0x00000200, R12
 	DECQ             tiles+32(FP)
 	JNZ              tile
 	VZEROUPPER
 	RET
 
-// func fusedNVFP4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedNVFP4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·fusedNVFP4512(SB), $0-88
 	MOVQ            x+56(FP), AX
@@ -48379,42 +48855,41 @@ block:
 	VZEROUPPER
 	RET
 
-// func pipedNVFP4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+// func pipedNVFP4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
-TEXT ·pipedNVFP4512r8(SB), $8-80
-	MOVQ            buffers+8(FP), AX
-	LEAQ            1536(AX), CX
-	MOVQ            src+16(FP), DX
-	MOVQ            stride+24(FP), BX
-	LEAQ            (BX)(BX*2), SI
-	LEAQ            (DX)(BX*4), DI
-	LEAQ            (DI)(BX*4), R8
-	LEAQ            (R8)(BX*4), R9
-	MOVQ            BX, R10
-	SHLQ            $0x04, R10
-	ADDQ            DX, R10
-	MOVQ            acc+0(FP), R11
-	MOVQ            sums+64(FP), R12
-	VMOVUPS         (R12), Z0
+TEXT ·pipedNVFP4512r8(SB), $8-120
+	MOVQ            ahead+88(FP), AX
+	MOVQ            near+80(FP), CX
+	MOVQ            buffers+8(FP), DX
+	LEAQ            1536(DX), BX
+	MOVQ            src+16(FP), SI
+	MOVQ            stride+24(FP), DI
+	LEAQ            (DI)(DI*2), R8
+	LEAQ            (SI)(DI*4), R9
+	LEAQ            (R9)(DI*4), R10
+	LEAQ            (R10)(DI*4), R11
+	MOVQ            acc+0(FP), R12
+	MOVQ            sums+64(FP), R13
+	VMOVUPS         (R13), Z0
 	VBROADCASTI32X4 codebookFP4512<>+0(SB), Z1
-	MOVL            $0x0f0f0f0f, R12
-	VPBROADCASTD    R12, Z2
-	VBROADCASTI32X4 (DX), Z3
-	VINSERTI32X4    $0x01, (DI), Z3, Z3
-	VINSERTI32X4    $0x02, (R8), Z3, Z3
-	VINSERTI32X4    $0x03, (R9), Z3, Z3
-	VBROADCASTI32X4 (DX)(BX*1), Z4
-	VINSERTI32X4    $0x01, (DI)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x02, (R8)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x03, (R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4 (DX)(BX*2), Z5
-	VINSERTI32X4    $0x01, (DI)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x02, (R8)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x03, (R9)(BX*2), Z5, Z5
-	VBROADCASTI32X4 (DX)(SI*1), Z6
-	VINSERTI32X4    $0x01, (DI)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x02, (R8)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x03, (R9)(SI*1), Z6, Z6
+	MOVL            $0x0f0f0f0f, R13
+	VPBROADCASTD    R13, Z2
+	VBROADCASTI32X4 (SI), Z3
+	VINSERTI32X4    $0x01, (R9), Z3, Z3
+	VINSERTI32X4    $0x02, (R10), Z3, Z3
+	VINSERTI32X4    $0x03, (R11), Z3, Z3
+	VBROADCASTI32X4 (SI)(DI*1), Z4
+	VINSERTI32X4    $0x01, (R9)(DI*1), Z4, Z4
+	VINSERTI32X4    $0x02, (R10)(DI*1), Z4, Z4
+	VINSERTI32X4    $0x03, (R11)(DI*1), Z4, Z4
+	VBROADCASTI32X4 (SI)(DI*2), Z5
+	VINSERTI32X4    $0x01, (R9)(DI*2), Z5, Z5
+	VINSERTI32X4    $0x02, (R10)(DI*2), Z5, Z5
+	VINSERTI32X4    $0x03, (R11)(DI*2), Z5, Z5
+	VBROADCASTI32X4 (SI)(R8*1), Z6
+	VINSERTI32X4    $0x01, (R9)(R8*1), Z6, Z6
+	VINSERTI32X4    $0x02, (R10)(R8*1), Z6, Z6
+	VINSERTI32X4    $0x03, (R11)(R8*1), Z6, Z6
 	VPUNPCKLDQ      Z4, Z3, Z7
 	VPUNPCKHDQ      Z4, Z3, Z3
 	VPUNPCKLDQ      Z6, Z5, Z4
@@ -48431,7 +48906,7 @@ TEXT ·pipedNVFP4512r8(SB), $8-80
 	VMULPS          Z0, Z4, Z4
 	VPCMPUD.BCST    $0x04, dword0000007f<>+0(SB), Z3, K1
 	VMULPS.BCST.Z   dword3f000000<>+0(SB), Z4, K1, Z4
-	VMOVUPS         Z4, 1024(AX)
+	VMOVUPS         Z4, 1024(DX)
 	VPSRLD          $0x08, Z6, Z3
 	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z3
 	VPANDD.BCST     dword0000007f<>+0(SB), Z3, Z4
@@ -48440,7 +48915,7 @@ TEXT ·pipedNVFP4512r8(SB), $8-80
 	VMULPS          Z0, Z4, Z4
 	VPCMPUD.BCST    $0x04, dword0000007f<>+0(SB), Z3, K1
 	VMULPS.BCST.Z   dword3f000000<>+0(SB), Z4, K1, Z4
-	VMOVUPS         Z4, 1088(AX)
+	VMOVUPS         Z4, 1088(DX)
 	VPSRLD          $0x10, Z6, Z3
 	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z3
 	VPANDD.BCST     dword0000007f<>+0(SB), Z3, Z4
@@ -48449,7 +48924,7 @@ TEXT ·pipedNVFP4512r8(SB), $8-80
 	VMULPS          Z0, Z4, Z4
 	VPCMPUD.BCST    $0x04, dword0000007f<>+0(SB), Z3, K1
 	VMULPS.BCST.Z   dword3f000000<>+0(SB), Z4, K1, Z4
-	VMOVUPS         Z4, 1152(AX)
+	VMOVUPS         Z4, 1152(DX)
 	VPSRLD          $0x18, Z6, Z3
 	VPANDD.BCST     dword000000ff<>+0(SB), Z3, Z3
 	VPANDD.BCST     dword0000007f<>+0(SB), Z3, Z4
@@ -48458,23 +48933,23 @@ TEXT ·pipedNVFP4512r8(SB), $8-80
 	VMULPS          Z0, Z4, Z4
 	VPCMPUD.BCST    $0x04, dword0000007f<>+0(SB), Z3, K1
 	VMULPS.BCST.Z   dword3f000000<>+0(SB), Z4, K1, Z4
-	VMOVUPS         Z4, 1216(AX)
-	VBROADCASTI32X4 4(DX), Z3
-	VINSERTI32X4    $0x01, 4(DI), Z3, Z3
-	VINSERTI32X4    $0x02, 4(R8), Z3, Z3
-	VINSERTI32X4    $0x03, 4(R9), Z3, Z3
-	VBROADCASTI32X4 4(DX)(BX*1), Z4
-	VINSERTI32X4    $0x01, 4(DI)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x02, 4(R8)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x03, 4(R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4 4(DX)(BX*2), Z5
-	VINSERTI32X4    $0x01, 4(DI)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x02, 4(R8)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x03, 4(R9)(BX*2), Z5, Z5
-	VBROADCASTI32X4 4(DX)(SI*1), Z6
-	VINSERTI32X4    $0x01, 4(DI)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x02, 4(R8)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x03, 4(R9)(SI*1), Z6, Z6
+	VMOVUPS         Z4, 1216(DX)
+	VBROADCASTI32X4 4(SI), Z3
+	VINSERTI32X4    $0x01, 4(R9), Z3, Z3
+	VINSERTI32X4    $0x02, 4(R10), Z3, Z3
+	VINSERTI32X4    $0x03, 4(R11), Z3, Z3
+	VBROADCASTI32X4 4(SI)(DI*1), Z4
+	VINSERTI32X4    $0x01, 4(R9)(DI*1), Z4, Z4
+	VINSERTI32X4    $0x02, 4(R10)(DI*1), Z4, Z4
+	VINSERTI32X4    $0x03, 4(R11)(DI*1), Z4, Z4
+	VBROADCASTI32X4 4(SI)(DI*2), Z5
+	VINSERTI32X4    $0x01, 4(R9)(DI*2), Z5, Z5
+	VINSERTI32X4    $0x02, 4(R10)(DI*2), Z5, Z5
+	VINSERTI32X4    $0x03, 4(R11)(DI*2), Z5, Z5
+	VBROADCASTI32X4 4(SI)(R8*1), Z6
+	VINSERTI32X4    $0x01, 4(R9)(R8*1), Z6, Z6
+	VINSERTI32X4    $0x02, 4(R10)(R8*1), Z6, Z6
+	VINSERTI32X4    $0x03, 4(R11)(R8*1), Z6, Z6
 	VPUNPCKLDQ      Z4, Z3, Z7
 	VPUNPCKHDQ      Z4, Z3, Z3
 	VPUNPCKLDQ      Z6, Z5, Z4
@@ -48485,53 +48960,58 @@ TEXT ·pipedNVFP4512r8(SB), $8-80
 	VPUNPCKHQDQ     Z5, Z3, Z3
 	VPANDD          Z2, Z6, Z5
 	VPSHUFB         Z5, Z1, Z5
-	VMOVDQU32       Z5, (AX)
-	PREFETCHT0      (R10)
+	VMOVDQU32       Z5, (DX)
+	PREFETCHT1      (AX)
+	PREFETCHT0      (CX)
 	VPSRLD          $0x04, Z6, Z5
 	VPANDD          Z2, Z5, Z5
 	VPSHUFB         Z5, Z1, Z5
-	VMOVDQU32       Z5, 128(AX)
-	PREFETCHT0      64(R10)
+	VMOVDQU32       Z5, 128(DX)
+	PREFETCHT1      64(AX)
+	PREFETCHT0      64(CX)
 	VPANDD          Z2, Z4, Z5
 	VPSHUFB         Z5, Z1, Z5
-	VMOVDQU32       Z5, 64(AX)
+	VMOVDQU32       Z5, 64(DX)
 	VPSRLD          $0x04, Z4, Z4
 	VPANDD          Z2, Z4, Z4
 	VPSHUFB         Z4, Z1, Z4
-	VMOVDQU32       Z4, 192(AX)
-	PREFETCHT0      128(R10)
+	VMOVDQU32       Z4, 192(DX)
+	PREFETCHT1      128(AX)
+	PREFETCHT0      128(CX)
 	VPANDD          Z2, Z7, Z4
 	VPSHUFB         Z4, Z1, Z4
-	VMOVDQU32       Z4, 256(AX)
+	VMOVDQU32       Z4, 256(DX)
 	VPSRLD          $0x04, Z7, Z4
 	VPANDD          Z2, Z4, Z4
 	VPSHUFB         Z4, Z1, Z4
-	VMOVDQU32       Z4, 384(AX)
-	PREFETCHT0      192(R10)
+	VMOVDQU32       Z4, 384(DX)
+	PREFETCHT1      192(AX)
+	PREFETCHT0      192(CX)
 	VPANDD          Z2, Z3, Z4
 	VPSHUFB         Z4, Z1, Z4
-	VMOVDQU32       Z4, 320(AX)
+	VMOVDQU32       Z4, 320(DX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z2, Z3, Z3
 	VPSHUFB         Z3, Z1, Z3
-	VMOVDQU32       Z3, 448(AX)
-	PREFETCHT0      256(R10)
-	VBROADCASTI32X4 20(DX), Z3
-	VINSERTI32X4    $0x01, 20(DI), Z3, Z3
-	VINSERTI32X4    $0x02, 20(R8), Z3, Z3
-	VINSERTI32X4    $0x03, 20(R9), Z3, Z3
-	VBROADCASTI32X4 20(DX)(BX*1), Z4
-	VINSERTI32X4    $0x01, 20(DI)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x02, 20(R8)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x03, 20(R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4 20(DX)(BX*2), Z5
-	VINSERTI32X4    $0x01, 20(DI)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x02, 20(R8)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x03, 20(R9)(BX*2), Z5, Z5
-	VBROADCASTI32X4 20(DX)(SI*1), Z6
-	VINSERTI32X4    $0x01, 20(DI)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x02, 20(R8)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x03, 20(R9)(SI*1), Z6, Z6
+	VMOVDQU32       Z3, 448(DX)
+	PREFETCHT1      256(AX)
+	PREFETCHT0      256(CX)
+	VBROADCASTI32X4 20(SI), Z3
+	VINSERTI32X4    $0x01, 20(R9), Z3, Z3
+	VINSERTI32X4    $0x02, 20(R10), Z3, Z3
+	VINSERTI32X4    $0x03, 20(R11), Z3, Z3
+	VBROADCASTI32X4 20(SI)(DI*1), Z4
+	VINSERTI32X4    $0x01, 20(R9)(DI*1), Z4, Z4
+	VINSERTI32X4    $0x02, 20(R10)(DI*1), Z4, Z4
+	VINSERTI32X4    $0x03, 20(R11)(DI*1), Z4, Z4
+	VBROADCASTI32X4 20(SI)(DI*2), Z5
+	VINSERTI32X4    $0x01, 20(R9)(DI*2), Z5, Z5
+	VINSERTI32X4    $0x02, 20(R10)(DI*2), Z5, Z5
+	VINSERTI32X4    $0x03, 20(R11)(DI*2), Z5, Z5
+	VBROADCASTI32X4 20(SI)(R8*1), Z6
+	VINSERTI32X4    $0x01, 20(R9)(R8*1), Z6, Z6
+	VINSERTI32X4    $0x02, 20(R10)(R8*1), Z6, Z6
+	VINSERTI32X4    $0x03, 20(R11)(R8*1), Z6, Z6
 	VPUNPCKLDQ      Z4, Z3, Z7
 	VPUNPCKHDQ      Z4, Z3, Z3
 	VPUNPCKLDQ      Z6, Z5, Z4
@@ -48542,77 +49022,92 @@ TEXT ·pipedNVFP4512r8(SB), $8-80
 	VPUNPCKHQDQ     Z5, Z3, Z3
 	VPANDD          Z2, Z6, Z5
 	VPSHUFB         Z5, Z1, Z5
-	VMOVDQU32       Z5, 512(AX)
-	PREFETCHT0      320(R10)
+	VMOVDQU32       Z5, 512(DX)
+	PREFETCHT1      320(AX)
+	PREFETCHT0      320(CX)
 	VPSRLD          $0x04, Z6, Z5
 	VPANDD          Z2, Z5, Z5
 	VPSHUFB         Z5, Z1, Z5
-	VMOVDQU32       Z5, 640(AX)
+	VMOVDQU32       Z5, 640(DX)
 	VPANDD          Z2, Z4, Z5
 	VPSHUFB         Z5, Z1, Z5
-	VMOVDQU32       Z5, 576(AX)
-	PREFETCHT0      384(R10)
+	VMOVDQU32       Z5, 576(DX)
+	PREFETCHT1      384(AX)
+	PREFETCHT0      384(CX)
 	VPSRLD          $0x04, Z4, Z4
 	VPANDD          Z2, Z4, Z4
 	VPSHUFB         Z4, Z1, Z4
-	VMOVDQU32       Z4, 704(AX)
+	VMOVDQU32       Z4, 704(DX)
 	VPANDD          Z2, Z7, Z4
 	VPSHUFB         Z4, Z1, Z4
-	VMOVDQU32       Z4, 768(AX)
-	PREFETCHT0      448(R10)
+	VMOVDQU32       Z4, 768(DX)
+	PREFETCHT1      448(AX)
+	PREFETCHT0      448(CX)
 	VPSRLD          $0x04, Z7, Z4
 	VPANDD          Z2, Z4, Z4
 	VPSHUFB         Z4, Z1, Z4
-	VMOVDQU32       Z4, 896(AX)
+	VMOVDQU32       Z4, 896(DX)
 	VPANDD          Z2, Z3, Z4
 	VPSHUFB         Z4, Z1, Z4
-	VMOVDQU32       Z4, 832(AX)
-	PREFETCHT0      512(R10)
+	VMOVDQU32       Z4, 832(DX)
+	PREFETCHT1      512(AX)
+	PREFETCHT0      512(CX)
 	VPSRLD          $0x04, Z3, Z3
 	VPANDD          Z2, Z3, Z3
 	VPSHUFB         Z3, Z1, Z3
-	VMOVDQU32       Z3, 960(AX)
+	VMOVDQU32       Z3, 960(DX)
 
 tile:
-	MOVQ x+48(FP), R12
-	MOVQ dx+56(FP), R13
-	MOVQ biases+72(FP), R14
-	MOVQ blocks+40(FP), R15
-	MOVQ R15, (SP)
+	MOVQ x+48(FP), R13
+	MOVQ dx+56(FP), R14
+	MOVQ biases+72(FP), R15
+	MOVQ blocks+40(FP), BP
+	MOVQ BP, (SP)
 
 block:
-	XCHGQ  AX, CX
-	MOVQ   $0x00000024, R15
+	XCHGQ  DX, BX
+	MOVQ   $0x00000024, BP
 	CMPQ   (SP), $0x01
 	JNE    step
-	IMUL3Q $0x0f, BX, R15
-	ADDQ   $0x24, R15
+	IMUL3Q $0x0f, DI, BP
+	ADDQ   $0x24, BP
 	CMPQ   tiles+32(FP), $0x01
 	JNE    step
-	XORQ   R15, R15
+	XORQ   BP, BP
 
 step:
-	ADDQ             R15, DX
-	ADDQ             R15, DI
-	ADDQ             R15, R8
-	ADDQ             R15, R9
-	ADDQ             $0x00000240, R10
-	VBROADCASTI32X4  (DX), Z3
-	VINSERTI32X4     $0x01, (DI), Z3, Z3
-	VINSERTI32X4     $0x02, (R8), Z3, Z3
-	VINSERTI32X4     $0x03, (R9), Z3, Z3
-	VBROADCASTI32X4  (DX)(BX*1), Z4
-	VINSERTI32X4     $0x01, (DI)(BX*1), Z4, Z4
-	VINSERTI32X4     $0x02, (R8)(BX*1), Z4, Z4
-	VINSERTI32X4     $0x03, (R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4  (DX)(BX*2), Z5
-	VINSERTI32X4     $0x01, (DI)(BX*2), Z5, Z5
-	VINSERTI32X4     $0x02, (R8)(BX*2), Z5, Z5
-	VINSERTI32X4     $0x03, (R9)(BX*2), Z5, Z5
-	VBROADCASTI32X4  (DX)(SI*1), Z6
-	VINSERTI32X4     $0x01, (DI)(SI*1), Z6, Z6
-	VINSERTI32X4     $0x02, (R8)(SI*1), Z6, Z6
-	VINSERTI32X4     $0x03, (R9)(SI*1), Z6, Z6
+	ADDQ BP, SI
+	ADDQ BP, R9
+	ADDQ BP, R10
+	ADDQ BP, R11
+	ADDQ $0x00000240, AX
+	ADDQ $0x00000240, CX
+	DECQ left+104(FP)
+	JNZ  fetchleft
+	MOVQ then+112(FP), AX
+
+fetchleft:
+	DECQ nearLeft+96(FP)
+	JNZ  fetchnearLeft
+	MOVQ then+112(FP), CX
+
+fetchnearLeft:
+	VBROADCASTI32X4  (SI), Z3
+	VINSERTI32X4     $0x01, (R9), Z3, Z3
+	VINSERTI32X4     $0x02, (R10), Z3, Z3
+	VINSERTI32X4     $0x03, (R11), Z3, Z3
+	VBROADCASTI32X4  (SI)(DI*1), Z4
+	VINSERTI32X4     $0x01, (R9)(DI*1), Z4, Z4
+	VINSERTI32X4     $0x02, (R10)(DI*1), Z4, Z4
+	VINSERTI32X4     $0x03, (R11)(DI*1), Z4, Z4
+	VBROADCASTI32X4  (SI)(DI*2), Z5
+	VINSERTI32X4     $0x01, (R9)(DI*2), Z5, Z5
+	VINSERTI32X4     $0x02, (R10)(DI*2), Z5, Z5
+	VINSERTI32X4     $0x03, (R11)(DI*2), Z5, Z5
+	VBROADCASTI32X4  (SI)(R8*1), Z6
+	VINSERTI32X4     $0x01, (R9)(R8*1), Z6, Z6
+	VINSERTI32X4     $0x02, (R10)(R8*1), Z6, Z6
+	VINSERTI32X4     $0x03, (R11)(R8*1), Z6, Z6
 	VPUNPCKLDQ       Z4, Z3, Z7
 	VPUNPCKHDQ       Z4, Z3, Z3
 	VPUNPCKLDQ       Z6, Z5, Z4
@@ -48629,7 +49124,7 @@ step:
 	VMULPS           Z0, Z4, Z4
 	VPCMPUD.BCST     $0x04, dword0000007f<>+0(SB), Z3, K1
 	VMULPS.BCST.Z    dword3f000000<>+0(SB), Z4, K1, Z4
-	VMOVUPS          Z4, 1024(AX)
+	VMOVUPS          Z4, 1024(DX)
 	VPSRLD           $0x08, Z6, Z3
 	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z3
 	VPANDD.BCST      dword0000007f<>+0(SB), Z3, Z4
@@ -48638,7 +49133,7 @@ step:
 	VMULPS           Z0, Z4, Z4
 	VPCMPUD.BCST     $0x04, dword0000007f<>+0(SB), Z3, K1
 	VMULPS.BCST.Z    dword3f000000<>+0(SB), Z4, K1, Z4
-	VMOVUPS          Z4, 1088(AX)
+	VMOVUPS          Z4, 1088(DX)
 	VPSRLD           $0x10, Z6, Z3
 	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z3
 	VPANDD.BCST      dword0000007f<>+0(SB), Z3, Z4
@@ -48647,7 +49142,7 @@ step:
 	VMULPS           Z0, Z4, Z4
 	VPCMPUD.BCST     $0x04, dword0000007f<>+0(SB), Z3, K1
 	VMULPS.BCST.Z    dword3f000000<>+0(SB), Z4, K1, Z4
-	VMOVUPS          Z4, 1152(AX)
+	VMOVUPS          Z4, 1152(DX)
 	VPSRLD           $0x18, Z6, Z3
 	VPANDD.BCST      dword000000ff<>+0(SB), Z3, Z3
 	VPANDD.BCST      dword0000007f<>+0(SB), Z3, Z4
@@ -48656,23 +49151,23 @@ step:
 	VMULPS           Z0, Z4, Z4
 	VPCMPUD.BCST     $0x04, dword0000007f<>+0(SB), Z3, K1
 	VMULPS.BCST.Z    dword3f000000<>+0(SB), Z4, K1, Z4
-	VMOVUPS          Z4, 1216(AX)
-	VBROADCASTI32X4  4(DX), Z3
-	VINSERTI32X4     $0x01, 4(DI), Z3, Z3
-	VINSERTI32X4     $0x02, 4(R8), Z3, Z3
-	VINSERTI32X4     $0x03, 4(R9), Z3, Z3
-	VBROADCASTI32X4  4(DX)(BX*1), Z4
-	VINSERTI32X4     $0x01, 4(DI)(BX*1), Z4, Z4
-	VINSERTI32X4     $0x02, 4(R8)(BX*1), Z4, Z4
-	VINSERTI32X4     $0x03, 4(R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4  4(DX)(BX*2), Z5
-	VINSERTI32X4     $0x01, 4(DI)(BX*2), Z5, Z5
-	VINSERTI32X4     $0x02, 4(R8)(BX*2), Z5, Z5
-	VINSERTI32X4     $0x03, 4(R9)(BX*2), Z5, Z5
-	VBROADCASTI32X4  4(DX)(SI*1), Z6
-	VINSERTI32X4     $0x01, 4(DI)(SI*1), Z6, Z6
-	VINSERTI32X4     $0x02, 4(R8)(SI*1), Z6, Z6
-	VINSERTI32X4     $0x03, 4(R9)(SI*1), Z6, Z6
+	VMOVUPS          Z4, 1216(DX)
+	VBROADCASTI32X4  4(SI), Z3
+	VINSERTI32X4     $0x01, 4(R9), Z3, Z3
+	VINSERTI32X4     $0x02, 4(R10), Z3, Z3
+	VINSERTI32X4     $0x03, 4(R11), Z3, Z3
+	VBROADCASTI32X4  4(SI)(DI*1), Z4
+	VINSERTI32X4     $0x01, 4(R9)(DI*1), Z4, Z4
+	VINSERTI32X4     $0x02, 4(R10)(DI*1), Z4, Z4
+	VINSERTI32X4     $0x03, 4(R11)(DI*1), Z4, Z4
+	VBROADCASTI32X4  4(SI)(DI*2), Z5
+	VINSERTI32X4     $0x01, 4(R9)(DI*2), Z5, Z5
+	VINSERTI32X4     $0x02, 4(R10)(DI*2), Z5, Z5
+	VINSERTI32X4     $0x03, 4(R11)(DI*2), Z5, Z5
+	VBROADCASTI32X4  4(SI)(R8*1), Z6
+	VINSERTI32X4     $0x01, 4(R9)(R8*1), Z6, Z6
+	VINSERTI32X4     $0x02, 4(R10)(R8*1), Z6, Z6
+	VINSERTI32X4     $0x03, 4(R11)(R8*1), Z6, Z6
 	VPUNPCKLDQ       Z4, Z3, Z7
 	VPUNPCKHDQ       Z4, Z3, Z3
 	VPUNPCKLDQ       Z6, Z5, Z4
@@ -48683,128 +49178,159 @@ step:
 	VPUNPCKHQDQ      Z5, Z3, Z3
 	VPANDD           Z2, Z6, Z5
 	VPSHUFB          Z5, Z1, Z5
-	VMOVDQU32        Z5, (AX)
-	PREFETCHT0       (R10)
-	VMOVUPS          (R11), Z5
-	VMOVUPS          64(R11), Z8
-	VMOVUPS          128(R11), Z9
-	VMOVUPS          192(R11), Z10
-	VPBROADCASTD     (R14), Z11
-	VPBROADCASTD     4(R14), Z12
-	VPBROADCASTD     8(R14), Z13
-	VPBROADCASTD     12(R14), Z14
-	VMOVDQU32        (CX), Z15
-	VPDPBUSD.BCST    (R12), Z15, Z11
-	VPDPBUSD.BCST    4(R12), Z15, Z12
-	VPDPBUSD.BCST    8(R12), Z15, Z13
-	VPDPBUSD.BCST    12(R12), Z15, Z14
-	VMOVDQU32        64(CX), Z15
-	VPDPBUSD.BCST    32(R12), Z15, Z11
-	VPDPBUSD.BCST    36(R12), Z15, Z12
-	VPDPBUSD.BCST    40(R12), Z15, Z13
-	VPDPBUSD.BCST    44(R12), Z15, Z14
-	VMOVDQU32        128(CX), Z15
+	VMOVDQU32        Z5, (DX)
+	PREFETCHT1       (AX)
+	PREFETCHT0       (CX)
+	VMOVUPS          (R12), Z5
+	VMOVUPS          64(R12), Z8
+	VMOVUPS          128(R12), Z9
+	VMOVUPS          192(R12), Z10
+	VPBROADCASTD     (R15), Z11
+	VPBROADCASTD     4(R15), Z12
+	VPBROADCASTD     8(R15), Z13
+	VPBROADCASTD     12(R15), Z14
+	VPBROADCASTD     32(R15), Z15
+	VPBROADCASTD     36(R15), Z16
+	VPBROADCASTD     40(R15), Z17
+	VPBROADCASTD     44(R15), Z18
+	VMOVDQU32        (BX), Z19
+	VPDPBUSD.BCST    (R13), Z19, Z11
+	VPDPBUSD.BCST    4(R13), Z19, Z12
+	VPDPBUSD.BCST    8(R13), Z19, Z13
+	VPDPBUSD.BCST    12(R13), Z19, Z14
+	VMOVDQU32        256(BX), Z19
+	VPDPBUSD.BCST    128(R13), Z19, Z15
 	VPSRLD           $0x04, Z6, Z6
 	VPANDD           Z2, Z6, Z6
 	VPSHUFB          Z6, Z1, Z6
-	VMOVDQU32        Z6, 128(AX)
-	PREFETCHT0       64(R10)
-	VPDPBUSD.BCST    64(R12), Z15, Z11
-	VPDPBUSD.BCST    68(R12), Z15, Z12
-	VPDPBUSD.BCST    72(R12), Z15, Z13
-	VPDPBUSD.BCST    76(R12), Z15, Z14
-	VMOVDQU32        192(CX), Z6
-	VPDPBUSD.BCST    96(R12), Z6, Z11
-	VPDPBUSD.BCST    100(R12), Z6, Z12
-	VPDPBUSD.BCST    104(R12), Z6, Z13
-	VPDPBUSD.BCST    108(R12), Z6, Z14
-	VMOVUPS          1024(CX), Z6
+	VMOVDQU32        Z6, 128(DX)
+	PREFETCHT1       64(AX)
+	PREFETCHT0       64(CX)
+	VPDPBUSD.BCST    132(R13), Z19, Z16
+	VPDPBUSD.BCST    136(R13), Z19, Z17
+	VPDPBUSD.BCST    140(R13), Z19, Z18
+	VMOVDQU32        64(BX), Z6
+	VPDPBUSD.BCST    32(R13), Z6, Z11
+	VPDPBUSD.BCST    36(R13), Z6, Z12
+	VPDPBUSD.BCST    40(R13), Z6, Z13
+	VPDPBUSD.BCST    44(R13), Z6, Z14
+	VMOVDQU32        320(BX), Z6
+	VPDPBUSD.BCST    160(R13), Z6, Z15
+	VPDPBUSD.BCST    164(R13), Z6, Z16
+	VPDPBUSD.BCST    168(R13), Z6, Z17
+	VPDPBUSD.BCST    172(R13), Z6, Z18
+	VMOVDQU32        128(BX), Z6
+	VPDPBUSD.BCST    64(R13), Z6, Z11
+	VPDPBUSD.BCST    68(R13), Z6, Z12
+	VPDPBUSD.BCST    72(R13), Z6, Z13
+	VPDPBUSD.BCST    76(R13), Z6, Z14
+	VPANDD           Z2, Z4, Z6
+	VPSHUFB          Z6, Z1, Z6
+	VMOVDQU32        Z6, 64(DX)
+	VMOVDQU32        384(BX), Z6
+	VPDPBUSD.BCST    192(R13), Z6, Z15
+	VPDPBUSD.BCST    196(R13), Z6, Z16
+	VPDPBUSD.BCST    200(R13), Z6, Z17
+	VPDPBUSD.BCST    204(R13), Z6, Z18
+	VMOVDQU32        192(BX), Z6
+	VPDPBUSD.BCST    96(R13), Z6, Z11
+	VPDPBUSD.BCST    100(R13), Z6, Z12
+	VPDPBUSD.BCST    104(R13), Z6, Z13
+	VPDPBUSD.BCST    108(R13), Z6, Z14
+	VMOVDQU32        448(BX), Z6
+	VPDPBUSD.BCST    224(R13), Z6, Z15
+	VPDPBUSD.BCST    228(R13), Z6, Z16
+	VPDPBUSD.BCST    232(R13), Z6, Z17
+	VPDPBUSD.BCST    236(R13), Z6, Z18
+	VMOVUPS          1024(BX), Z6
 	VCVTDQ2PS        Z11, Z11
 	VMULPS           Z6, Z11, Z11
 	VCVTDQ2PS        Z12, Z12
+	VPSRLD           $0x04, Z4, Z4
+	VPANDD           Z2, Z4, Z4
+	VPSHUFB          Z4, Z1, Z4
+	VMOVDQU32        Z4, 192(DX)
+	PREFETCHT1       128(AX)
+	PREFETCHT0       128(CX)
 	VMULPS           Z6, Z12, Z12
 	VCVTDQ2PS        Z13, Z13
 	VMULPS           Z6, Z13, Z13
 	VCVTDQ2PS        Z14, Z14
 	VMULPS           Z6, Z14, Z14
-	VPANDD           Z2, Z4, Z6
-	VPSHUFB          Z6, Z1, Z6
-	VMOVDQU32        Z6, 64(AX)
-	VPBROADCASTD     32(R14), Z6
-	VPBROADCASTD     36(R14), Z15
-	VPBROADCASTD     40(R14), Z16
-	VPBROADCASTD     44(R14), Z17
-	VMOVDQU32        256(CX), Z18
-	VPDPBUSD.BCST    128(R12), Z18, Z6
-	VPDPBUSD.BCST    132(R12), Z18, Z15
-	VPDPBUSD.BCST    136(R12), Z18, Z16
-	VPDPBUSD.BCST    140(R12), Z18, Z17
-	VMOVDQU32        320(CX), Z18
-	VPDPBUSD.BCST    160(R12), Z18, Z6
-	VPDPBUSD.BCST    164(R12), Z18, Z15
-	VPDPBUSD.BCST    168(R12), Z18, Z16
-	VPDPBUSD.BCST    172(R12), Z18, Z17
-	VMOVDQU32        384(CX), Z18
-	VPDPBUSD.BCST    192(R12), Z18, Z6
-	VPDPBUSD.BCST    196(R12), Z18, Z15
-	VPDPBUSD.BCST    200(R12), Z18, Z16
-	VPDPBUSD.BCST    204(R12), Z18, Z17
-	VPSRLD           $0x04, Z4, Z4
-	VPANDD           Z2, Z4, Z4
-	VPSHUFB          Z4, Z1, Z4
-	VMOVDQU32        Z4, 192(AX)
-	PREFETCHT0       128(R10)
-	VMOVDQU32        448(CX), Z4
-	VPDPBUSD.BCST    224(R12), Z4, Z6
-	VPDPBUSD.BCST    228(R12), Z4, Z15
-	VPDPBUSD.BCST    232(R12), Z4, Z16
-	VPDPBUSD.BCST    236(R12), Z4, Z17
-	VMOVUPS          1088(CX), Z4
-	VCVTDQ2PS        Z6, Z6
-	VFMADD231PS      Z4, Z6, Z11
+	VMOVUPS          1088(BX), Z4
 	VCVTDQ2PS        Z15, Z15
-	VFMADD231PS      Z4, Z15, Z12
+	VFMADD231PS      Z4, Z15, Z11
 	VCVTDQ2PS        Z16, Z16
-	VFMADD231PS      Z4, Z16, Z13
+	VFMADD231PS      Z4, Z16, Z12
 	VCVTDQ2PS        Z17, Z17
-	VFMADD231PS      Z4, Z17, Z14
-	VFMADD231PS.BCST (R13), Z11, Z5
-	VFMADD231PS.BCST 4(R13), Z12, Z8
-	VFMADD231PS.BCST 8(R13), Z13, Z9
-	VFMADD231PS.BCST 12(R13), Z14, Z10
+	VFMADD231PS      Z4, Z17, Z13
+	VCVTDQ2PS        Z18, Z18
+	VFMADD231PS      Z4, Z18, Z14
+	VFMADD231PS.BCST (R14), Z11, Z5
+	VFMADD231PS.BCST 4(R14), Z12, Z8
+	VFMADD231PS.BCST 8(R14), Z13, Z9
+	VFMADD231PS.BCST 12(R14), Z14, Z10
 	VPANDD           Z2, Z7, Z4
 	VPSHUFB          Z4, Z1, Z4
-	VMOVDQU32        Z4, 256(AX)
-	VPBROADCASTD     64(R14), Z4
-	VPBROADCASTD     68(R14), Z6
-	VPBROADCASTD     72(R14), Z11
-	VPBROADCASTD     76(R14), Z12
-	VMOVDQU32        512(CX), Z13
-	VPDPBUSD.BCST    256(R12), Z13, Z4
-	VPDPBUSD.BCST    260(R12), Z13, Z6
-	VPDPBUSD.BCST    264(R12), Z13, Z11
-	VPDPBUSD.BCST    268(R12), Z13, Z12
-	VMOVDQU32        576(CX), Z13
-	VPDPBUSD.BCST    288(R12), Z13, Z4
-	VPDPBUSD.BCST    292(R12), Z13, Z6
-	VPDPBUSD.BCST    296(R12), Z13, Z11
-	VPDPBUSD.BCST    300(R12), Z13, Z12
-	VMOVDQU32        640(CX), Z13
-	VPDPBUSD.BCST    320(R12), Z13, Z4
-	VPDPBUSD.BCST    324(R12), Z13, Z6
-	VPDPBUSD.BCST    328(R12), Z13, Z11
-	VPDPBUSD.BCST    332(R12), Z13, Z12
+	VMOVDQU32        Z4, 256(DX)
+	VPBROADCASTD     64(R15), Z4
+	VPBROADCASTD     68(R15), Z6
+	VPBROADCASTD     72(R15), Z11
+	VPBROADCASTD     76(R15), Z12
+	VPBROADCASTD     96(R15), Z13
+	VPBROADCASTD     100(R15), Z14
+	VPBROADCASTD     104(R15), Z15
+	VPBROADCASTD     108(R15), Z16
+	VMOVDQU32        512(BX), Z17
+	VPDPBUSD.BCST    256(R13), Z17, Z4
+	VPDPBUSD.BCST    260(R13), Z17, Z6
+	VPDPBUSD.BCST    264(R13), Z17, Z11
+	VPDPBUSD.BCST    268(R13), Z17, Z12
+	VMOVDQU32        768(BX), Z17
+	VPDPBUSD.BCST    384(R13), Z17, Z13
+	VPDPBUSD.BCST    388(R13), Z17, Z14
+	VPDPBUSD.BCST    392(R13), Z17, Z15
+	VPDPBUSD.BCST    396(R13), Z17, Z16
+	VMOVDQU32        576(BX), Z17
 	VPSRLD           $0x04, Z7, Z7
 	VPANDD           Z2, Z7, Z7
 	VPSHUFB          Z7, Z1, Z7
-	VMOVDQU32        Z7, 384(AX)
-	PREFETCHT0       192(R10)
-	VMOVDQU32        704(CX), Z7
-	VPDPBUSD.BCST    352(R12), Z7, Z4
-	VPDPBUSD.BCST    356(R12), Z7, Z6
-	VPDPBUSD.BCST    360(R12), Z7, Z11
-	VPDPBUSD.BCST    364(R12), Z7, Z12
-	VMOVUPS          1152(CX), Z7
+	VMOVDQU32        Z7, 384(DX)
+	PREFETCHT1       192(AX)
+	PREFETCHT0       192(CX)
+	VPDPBUSD.BCST    288(R13), Z17, Z4
+	VPDPBUSD.BCST    292(R13), Z17, Z6
+	VPDPBUSD.BCST    296(R13), Z17, Z11
+	VPDPBUSD.BCST    300(R13), Z17, Z12
+	VMOVDQU32        832(BX), Z7
+	VPDPBUSD.BCST    416(R13), Z7, Z13
+	VPDPBUSD.BCST    420(R13), Z7, Z14
+	VPDPBUSD.BCST    424(R13), Z7, Z15
+	VPDPBUSD.BCST    428(R13), Z7, Z16
+	VMOVDQU32        640(BX), Z7
+	VPDPBUSD.BCST    320(R13), Z7, Z4
+	VPDPBUSD.BCST    324(R13), Z7, Z6
+	VPDPBUSD.BCST    328(R13), Z7, Z11
+	VPDPBUSD.BCST    332(R13), Z7, Z12
+	VMOVDQU32        896(BX), Z7
+	VPDPBUSD.BCST    448(R13), Z7, Z13
+	VPDPBUSD.BCST    452(R13), Z7, Z14
+	VPDPBUSD.BCST    456(R13), Z7, Z15
+	VPANDD           Z2, Z3, Z17
+	VPSHUFB          Z17, Z1, Z17
+	VMOVDQU32        Z17, 320(DX)
+	VPDPBUSD.BCST    460(R13), Z7, Z16
+	VMOVDQU32        704(BX), Z7
+	VPDPBUSD.BCST    352(R13), Z7, Z4
+	VPDPBUSD.BCST    356(R13), Z7, Z6
+	VPDPBUSD.BCST    360(R13), Z7, Z11
+	VPDPBUSD.BCST    364(R13), Z7, Z12
+	VMOVDQU32        960(BX), Z7
+	VPDPBUSD.BCST    480(R13), Z7, Z13
+	VPDPBUSD.BCST    484(R13), Z7, Z14
+	VPDPBUSD.BCST    488(R13), Z7, Z15
+	VPDPBUSD.BCST    492(R13), Z7, Z16
+	VMOVUPS          1152(BX), Z7
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z7, Z4, Z4
 	VCVTDQ2PS        Z6, Z6
@@ -48812,72 +49338,46 @@ step:
 	VCVTDQ2PS        Z11, Z11
 	VMULPS           Z7, Z11, Z11
 	VCVTDQ2PS        Z12, Z12
-	VMULPS           Z7, Z12, Z12
-	VPBROADCASTD     96(R14), Z7
-	VPBROADCASTD     100(R14), Z13
-	VPBROADCASTD     104(R14), Z14
-	VPBROADCASTD     108(R14), Z15
-	VPANDD           Z2, Z3, Z16
-	VPSHUFB          Z16, Z1, Z16
-	VMOVDQU32        Z16, 320(AX)
-	VMOVDQU32        768(CX), Z16
-	VPDPBUSD.BCST    384(R12), Z16, Z7
-	VPDPBUSD.BCST    388(R12), Z16, Z13
-	VPDPBUSD.BCST    392(R12), Z16, Z14
-	VPDPBUSD.BCST    396(R12), Z16, Z15
-	VMOVDQU32        832(CX), Z16
-	VPDPBUSD.BCST    416(R12), Z16, Z7
-	VPDPBUSD.BCST    420(R12), Z16, Z13
-	VPDPBUSD.BCST    424(R12), Z16, Z14
-	VPDPBUSD.BCST    428(R12), Z16, Z15
-	VMOVDQU32        896(CX), Z16
-	VPDPBUSD.BCST    448(R12), Z16, Z7
-	VPDPBUSD.BCST    452(R12), Z16, Z13
-	VPDPBUSD.BCST    456(R12), Z16, Z14
-	VPDPBUSD.BCST    460(R12), Z16, Z15
-	VMOVDQU32        960(CX), Z16
-	VPDPBUSD.BCST    480(R12), Z16, Z7
-	VPDPBUSD.BCST    484(R12), Z16, Z13
-	VPDPBUSD.BCST    488(R12), Z16, Z14
 	VPSRLD           $0x04, Z3, Z3
 	VPANDD           Z2, Z3, Z3
 	VPSHUFB          Z3, Z1, Z3
-	VMOVDQU32        Z3, 448(AX)
-	PREFETCHT0       256(R10)
-	VPDPBUSD.BCST    492(R12), Z16, Z15
-	VMOVUPS          1216(CX), Z3
-	VCVTDQ2PS        Z7, Z7
-	VFMADD231PS      Z3, Z7, Z4
+	VMOVDQU32        Z3, 448(DX)
+	PREFETCHT1       256(AX)
+	PREFETCHT0       256(CX)
+	VMULPS           Z7, Z12, Z12
+	VMOVUPS          1216(BX), Z3
 	VCVTDQ2PS        Z13, Z13
-	VFMADD231PS      Z3, Z13, Z6
+	VFMADD231PS      Z3, Z13, Z4
 	VCVTDQ2PS        Z14, Z14
-	VFMADD231PS      Z3, Z14, Z11
+	VFMADD231PS      Z3, Z14, Z6
 	VCVTDQ2PS        Z15, Z15
-	VFMADD231PS      Z3, Z15, Z12
-	VFMADD231PS.BCST 32(R13), Z4, Z5
-	VFMADD231PS.BCST 36(R13), Z6, Z8
-	VFMADD231PS.BCST 40(R13), Z11, Z9
-	VFMADD231PS.BCST 44(R13), Z12, Z10
-	VMOVUPS          Z5, (R11)
-	VMOVUPS          Z8, 64(R11)
-	VMOVUPS          Z9, 128(R11)
-	VMOVUPS          Z10, 192(R11)
-	VBROADCASTI32X4  20(DX), Z3
-	VINSERTI32X4     $0x01, 20(DI), Z3, Z3
-	VINSERTI32X4     $0x02, 20(R8), Z3, Z3
-	VINSERTI32X4     $0x03, 20(R9), Z3, Z3
-	VBROADCASTI32X4  20(DX)(BX*1), Z4
-	VINSERTI32X4     $0x01, 20(DI)(BX*1), Z4, Z4
-	VINSERTI32X4     $0x02, 20(R8)(BX*1), Z4, Z4
-	VINSERTI32X4     $0x03, 20(R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4  20(DX)(BX*2), Z5
-	VINSERTI32X4     $0x01, 20(DI)(BX*2), Z5, Z5
-	VINSERTI32X4     $0x02, 20(R8)(BX*2), Z5, Z5
-	VINSERTI32X4     $0x03, 20(R9)(BX*2), Z5, Z5
-	VBROADCASTI32X4  20(DX)(SI*1), Z6
-	VINSERTI32X4     $0x01, 20(DI)(SI*1), Z6, Z6
-	VINSERTI32X4     $0x02, 20(R8)(SI*1), Z6, Z6
-	VINSERTI32X4     $0x03, 20(R9)(SI*1), Z6, Z6
+	VFMADD231PS      Z3, Z15, Z11
+	VCVTDQ2PS        Z16, Z16
+	VFMADD231PS      Z3, Z16, Z12
+	VFMADD231PS.BCST 32(R14), Z4, Z5
+	VFMADD231PS.BCST 36(R14), Z6, Z8
+	VFMADD231PS.BCST 40(R14), Z11, Z9
+	VFMADD231PS.BCST 44(R14), Z12, Z10
+	VMOVUPS          Z5, (R12)
+	VMOVUPS          Z8, 64(R12)
+	VMOVUPS          Z9, 128(R12)
+	VMOVUPS          Z10, 192(R12)
+	VBROADCASTI32X4  20(SI), Z3
+	VINSERTI32X4     $0x01, 20(R9), Z3, Z3
+	VINSERTI32X4     $0x02, 20(R10), Z3, Z3
+	VINSERTI32X4     $0x03, 20(R11), Z3, Z3
+	VBROADCASTI32X4  20(SI)(DI*1), Z4
+	VINSERTI32X4     $0x01, 20(R9)(DI*1), Z4, Z4
+	VINSERTI32X4     $0x02, 20(R10)(DI*1), Z4, Z4
+	VINSERTI32X4     $0x03, 20(R11)(DI*1), Z4, Z4
+	VBROADCASTI32X4  20(SI)(DI*2), Z5
+	VINSERTI32X4     $0x01, 20(R9)(DI*2), Z5, Z5
+	VINSERTI32X4     $0x02, 20(R10)(DI*2), Z5, Z5
+	VINSERTI32X4     $0x03, 20(R11)(DI*2), Z5, Z5
+	VBROADCASTI32X4  20(SI)(R8*1), Z6
+	VINSERTI32X4     $0x01, 20(R9)(R8*1), Z6, Z6
+	VINSERTI32X4     $0x02, 20(R10)(R8*1), Z6, Z6
+	VINSERTI32X4     $0x03, 20(R11)(R8*1), Z6, Z6
 	VPUNPCKLDQ       Z4, Z3, Z7
 	VPUNPCKHDQ       Z4, Z3, Z3
 	VPUNPCKLDQ       Z6, Z5, Z4
@@ -48888,127 +49388,159 @@ step:
 	VPUNPCKHQDQ      Z5, Z3, Z3
 	VPANDD           Z2, Z6, Z5
 	VPSHUFB          Z5, Z1, Z5
-	VMOVDQU32        Z5, 512(AX)
-	PREFETCHT0       320(R10)
-	VMOVUPS          256(R11), Z5
-	VMOVUPS          320(R11), Z8
-	VMOVUPS          384(R11), Z9
-	VMOVUPS          448(R11), Z10
-	VPBROADCASTD     16(R14), Z11
-	VPBROADCASTD     20(R14), Z12
-	VPBROADCASTD     24(R14), Z13
-	VPBROADCASTD     28(R14), Z14
-	VMOVDQU32        (CX), Z15
-	VPDPBUSD.BCST    16(R12), Z15, Z11
-	VPDPBUSD.BCST    20(R12), Z15, Z12
-	VPDPBUSD.BCST    24(R12), Z15, Z13
-	VPDPBUSD.BCST    28(R12), Z15, Z14
-	VMOVDQU32        64(CX), Z15
-	VPDPBUSD.BCST    48(R12), Z15, Z11
-	VPDPBUSD.BCST    52(R12), Z15, Z12
-	VPDPBUSD.BCST    56(R12), Z15, Z13
-	VPDPBUSD.BCST    60(R12), Z15, Z14
-	VMOVDQU32        128(CX), Z15
+	VMOVDQU32        Z5, 512(DX)
+	PREFETCHT1       320(AX)
+	PREFETCHT0       320(CX)
+	VMOVUPS          256(R12), Z5
+	VMOVUPS          320(R12), Z8
+	VMOVUPS          384(R12), Z9
+	VMOVUPS          448(R12), Z10
+	VPBROADCASTD     16(R15), Z11
+	VPBROADCASTD     20(R15), Z12
+	VPBROADCASTD     24(R15), Z13
+	VPBROADCASTD     28(R15), Z14
+	VPBROADCASTD     48(R15), Z15
+	VPBROADCASTD     52(R15), Z16
+	VPBROADCASTD     56(R15), Z17
+	VPBROADCASTD     60(R15), Z18
+	VMOVDQU32        (BX), Z19
+	VPDPBUSD.BCST    16(R13), Z19, Z11
+	VPDPBUSD.BCST    20(R13), Z19, Z12
+	VPDPBUSD.BCST    24(R13), Z19, Z13
+	VPDPBUSD.BCST    28(R13), Z19, Z14
+	VMOVDQU32        256(BX), Z19
+	VPDPBUSD.BCST    144(R13), Z19, Z15
 	VPSRLD           $0x04, Z6, Z6
 	VPANDD           Z2, Z6, Z6
 	VPSHUFB          Z6, Z1, Z6
-	VMOVDQU32        Z6, 640(AX)
-	VPDPBUSD.BCST    80(R12), Z15, Z11
-	VPDPBUSD.BCST    84(R12), Z15, Z12
-	VPDPBUSD.BCST    88(R12), Z15, Z13
-	VPDPBUSD.BCST    92(R12), Z15, Z14
-	VMOVDQU32        192(CX), Z6
-	VPDPBUSD.BCST    112(R12), Z6, Z11
-	VPDPBUSD.BCST    116(R12), Z6, Z12
-	VPDPBUSD.BCST    120(R12), Z6, Z13
-	VPDPBUSD.BCST    124(R12), Z6, Z14
-	VMOVUPS          1024(CX), Z6
+	VMOVDQU32        Z6, 640(DX)
+	VPDPBUSD.BCST    148(R13), Z19, Z16
+	VPDPBUSD.BCST    152(R13), Z19, Z17
+	VPDPBUSD.BCST    156(R13), Z19, Z18
+	VMOVDQU32        64(BX), Z6
+	VPDPBUSD.BCST    48(R13), Z6, Z11
+	VPDPBUSD.BCST    52(R13), Z6, Z12
+	VPDPBUSD.BCST    56(R13), Z6, Z13
+	VPDPBUSD.BCST    60(R13), Z6, Z14
+	VMOVDQU32        320(BX), Z6
+	VPDPBUSD.BCST    176(R13), Z6, Z15
+	VPDPBUSD.BCST    180(R13), Z6, Z16
+	VPDPBUSD.BCST    184(R13), Z6, Z17
+	VPDPBUSD.BCST    188(R13), Z6, Z18
+	VMOVDQU32        128(BX), Z6
+	VPDPBUSD.BCST    80(R13), Z6, Z11
+	VPDPBUSD.BCST    84(R13), Z6, Z12
+	VPDPBUSD.BCST    88(R13), Z6, Z13
+	VPDPBUSD.BCST    92(R13), Z6, Z14
+	VPANDD           Z2, Z4, Z6
+	VPSHUFB          Z6, Z1, Z6
+	VMOVDQU32        Z6, 576(DX)
+	PREFETCHT1       384(AX)
+	PREFETCHT0       384(CX)
+	VMOVDQU32        384(BX), Z6
+	VPDPBUSD.BCST    208(R13), Z6, Z15
+	VPDPBUSD.BCST    212(R13), Z6, Z16
+	VPDPBUSD.BCST    216(R13), Z6, Z17
+	VPDPBUSD.BCST    220(R13), Z6, Z18
+	VMOVDQU32        192(BX), Z6
+	VPDPBUSD.BCST    112(R13), Z6, Z11
+	VPDPBUSD.BCST    116(R13), Z6, Z12
+	VPDPBUSD.BCST    120(R13), Z6, Z13
+	VPDPBUSD.BCST    124(R13), Z6, Z14
+	VMOVDQU32        448(BX), Z6
+	VPDPBUSD.BCST    240(R13), Z6, Z15
+	VPDPBUSD.BCST    244(R13), Z6, Z16
+	VPDPBUSD.BCST    248(R13), Z6, Z17
+	VPDPBUSD.BCST    252(R13), Z6, Z18
+	VMOVUPS          1024(BX), Z6
 	VCVTDQ2PS        Z11, Z11
 	VMULPS           Z6, Z11, Z11
 	VCVTDQ2PS        Z12, Z12
+	VPSRLD           $0x04, Z4, Z4
+	VPANDD           Z2, Z4, Z4
+	VPSHUFB          Z4, Z1, Z4
+	VMOVDQU32        Z4, 704(DX)
 	VMULPS           Z6, Z12, Z12
 	VCVTDQ2PS        Z13, Z13
 	VMULPS           Z6, Z13, Z13
 	VCVTDQ2PS        Z14, Z14
 	VMULPS           Z6, Z14, Z14
-	VPANDD           Z2, Z4, Z6
-	VPSHUFB          Z6, Z1, Z6
-	VMOVDQU32        Z6, 576(AX)
-	PREFETCHT0       384(R10)
-	VPBROADCASTD     48(R14), Z6
-	VPBROADCASTD     52(R14), Z15
-	VPBROADCASTD     56(R14), Z16
-	VPBROADCASTD     60(R14), Z17
-	VMOVDQU32        256(CX), Z18
-	VPDPBUSD.BCST    144(R12), Z18, Z6
-	VPDPBUSD.BCST    148(R12), Z18, Z15
-	VPDPBUSD.BCST    152(R12), Z18, Z16
-	VPDPBUSD.BCST    156(R12), Z18, Z17
-	VMOVDQU32        320(CX), Z18
-	VPDPBUSD.BCST    176(R12), Z18, Z6
-	VPDPBUSD.BCST    180(R12), Z18, Z15
-	VPDPBUSD.BCST    184(R12), Z18, Z16
-	VPDPBUSD.BCST    188(R12), Z18, Z17
-	VMOVDQU32        384(CX), Z18
-	VPDPBUSD.BCST    208(R12), Z18, Z6
-	VPDPBUSD.BCST    212(R12), Z18, Z15
-	VPDPBUSD.BCST    216(R12), Z18, Z16
-	VPDPBUSD.BCST    220(R12), Z18, Z17
-	VPSRLD           $0x04, Z4, Z4
-	VPANDD           Z2, Z4, Z4
-	VPSHUFB          Z4, Z1, Z4
-	VMOVDQU32        Z4, 704(AX)
-	VMOVDQU32        448(CX), Z4
-	VPDPBUSD.BCST    240(R12), Z4, Z6
-	VPDPBUSD.BCST    244(R12), Z4, Z15
-	VPDPBUSD.BCST    248(R12), Z4, Z16
-	VPDPBUSD.BCST    252(R12), Z4, Z17
-	VMOVUPS          1088(CX), Z4
-	VCVTDQ2PS        Z6, Z6
-	VFMADD231PS      Z4, Z6, Z11
+	VMOVUPS          1088(BX), Z4
 	VCVTDQ2PS        Z15, Z15
-	VFMADD231PS      Z4, Z15, Z12
+	VFMADD231PS      Z4, Z15, Z11
 	VCVTDQ2PS        Z16, Z16
-	VFMADD231PS      Z4, Z16, Z13
+	VFMADD231PS      Z4, Z16, Z12
 	VCVTDQ2PS        Z17, Z17
-	VFMADD231PS      Z4, Z17, Z14
-	VFMADD231PS.BCST 16(R13), Z11, Z5
-	VFMADD231PS.BCST 20(R13), Z12, Z8
-	VFMADD231PS.BCST 24(R13), Z13, Z9
-	VFMADD231PS.BCST 28(R13), Z14, Z10
+	VFMADD231PS      Z4, Z17, Z13
+	VCVTDQ2PS        Z18, Z18
+	VFMADD231PS      Z4, Z18, Z14
+	VFMADD231PS.BCST 16(R14), Z11, Z5
+	VFMADD231PS.BCST 20(R14), Z12, Z8
+	VFMADD231PS.BCST 24(R14), Z13, Z9
+	VFMADD231PS.BCST 28(R14), Z14, Z10
 	VPANDD           Z2, Z7, Z4
 	VPSHUFB          Z4, Z1, Z4
-	VMOVDQU32        Z4, 768(AX)
-	PREFETCHT0       448(R10)
-	VPBROADCASTD     80(R14), Z4
-	VPBROADCASTD     84(R14), Z6
-	VPBROADCASTD     88(R14), Z11
-	VPBROADCASTD     92(R14), Z12
-	VMOVDQU32        512(CX), Z13
-	VPDPBUSD.BCST    272(R12), Z13, Z4
-	VPDPBUSD.BCST    276(R12), Z13, Z6
-	VPDPBUSD.BCST    280(R12), Z13, Z11
-	VPDPBUSD.BCST    284(R12), Z13, Z12
-	VMOVDQU32        576(CX), Z13
-	VPDPBUSD.BCST    304(R12), Z13, Z4
-	VPDPBUSD.BCST    308(R12), Z13, Z6
-	VPDPBUSD.BCST    312(R12), Z13, Z11
-	VPDPBUSD.BCST    316(R12), Z13, Z12
-	VMOVDQU32        640(CX), Z13
-	VPDPBUSD.BCST    336(R12), Z13, Z4
-	VPDPBUSD.BCST    340(R12), Z13, Z6
-	VPDPBUSD.BCST    344(R12), Z13, Z11
-	VPDPBUSD.BCST    348(R12), Z13, Z12
+	VMOVDQU32        Z4, 768(DX)
+	PREFETCHT1       448(AX)
+	PREFETCHT0       448(CX)
+	VPBROADCASTD     80(R15), Z4
+	VPBROADCASTD     84(R15), Z6
+	VPBROADCASTD     88(R15), Z11
+	VPBROADCASTD     92(R15), Z12
+	VPBROADCASTD     112(R15), Z13
+	VPBROADCASTD     116(R15), Z14
+	VPBROADCASTD     120(R15), Z15
+	VPBROADCASTD     124(R15), Z16
+	VMOVDQU32        512(BX), Z17
+	VPDPBUSD.BCST    272(R13), Z17, Z4
+	VPDPBUSD.BCST    276(R13), Z17, Z6
+	VPDPBUSD.BCST    280(R13), Z17, Z11
+	VPDPBUSD.BCST    284(R13), Z17, Z12
+	VMOVDQU32        768(BX), Z17
+	VPDPBUSD.BCST    400(R13), Z17, Z13
+	VPDPBUSD.BCST    404(R13), Z17, Z14
+	VPDPBUSD.BCST    408(R13), Z17, Z15
+	VPDPBUSD.BCST    412(R13), Z17, Z16
+	VMOVDQU32        576(BX), Z17
 	VPSRLD           $0x04, Z7, Z7
 	VPANDD           Z2, Z7, Z7
 	VPSHUFB          Z7, Z1, Z7
-	VMOVDQU32        Z7, 896(AX)
-	VMOVDQU32        704(CX), Z7
-	VPDPBUSD.BCST    368(R12), Z7, Z4
-	VPDPBUSD.BCST    372(R12), Z7, Z6
-	VPDPBUSD.BCST    376(R12), Z7, Z11
-	VPDPBUSD.BCST    380(R12), Z7, Z12
-	VMOVUPS          1152(CX), Z7
+	VMOVDQU32        Z7, 896(DX)
+	VPDPBUSD.BCST    304(R13), Z17, Z4
+	VPDPBUSD.BCST    308(R13), Z17, Z6
+	VPDPBUSD.BCST    312(R13), Z17, Z11
+	VPDPBUSD.BCST    316(R13), Z17, Z12
+	VMOVDQU32        832(BX), Z7
+	VPDPBUSD.BCST    432(R13), Z7, Z13
+	VPDPBUSD.BCST    436(R13), Z7, Z14
+	VPDPBUSD.BCST    440(R13), Z7, Z15
+	VPDPBUSD.BCST    444(R13), Z7, Z16
+	VMOVDQU32        640(BX), Z7
+	VPDPBUSD.BCST    336(R13), Z7, Z4
+	VPDPBUSD.BCST    340(R13), Z7, Z6
+	VPDPBUSD.BCST    344(R13), Z7, Z11
+	VPDPBUSD.BCST    348(R13), Z7, Z12
+	VMOVDQU32        896(BX), Z7
+	VPDPBUSD.BCST    464(R13), Z7, Z13
+	VPDPBUSD.BCST    468(R13), Z7, Z14
+	VPDPBUSD.BCST    472(R13), Z7, Z15
+	VPANDD           Z2, Z3, Z17
+	VPSHUFB          Z17, Z1, Z17
+	VMOVDQU32        Z17, 832(DX)
+	PREFETCHT1       512(AX)
+	PREFETCHT0       512(CX)
+	VPDPBUSD.BCST    476(R13), Z7, Z16
+	VMOVDQU32        704(BX), Z7
+	VPDPBUSD.BCST    368(R13), Z7, Z4
+	VPDPBUSD.BCST    372(R13), Z7, Z6
+	VPDPBUSD.BCST    376(R13), Z7, Z11
+	VPDPBUSD.BCST    380(R13), Z7, Z12
+	VMOVDQU32        960(BX), Z7
+	VPDPBUSD.BCST    496(R13), Z7, Z13
+	VPDPBUSD.BCST    500(R13), Z7, Z14
+	VPDPBUSD.BCST    504(R13), Z7, Z15
+	VPDPBUSD.BCST    508(R13), Z7, Z16
+	VMOVUPS          1152(BX), Z7
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z7, Z4, Z4
 	VCVTDQ2PS        Z6, Z6
@@ -49016,68 +49548,40 @@ step:
 	VCVTDQ2PS        Z11, Z11
 	VMULPS           Z7, Z11, Z11
 	VCVTDQ2PS        Z12, Z12
-	VMULPS           Z7, Z12, Z12
-	VPBROADCASTD     112(R14), Z7
-	VPBROADCASTD     116(R14), Z13
-	VPBROADCASTD     120(R14), Z14
-	VPBROADCASTD     124(R14), Z15
-	VPANDD           Z2, Z3, Z16
-	VPSHUFB          Z16, Z1, Z16
-	VMOVDQU32        Z16, 832(AX)
-	PREFETCHT0       512(R10)
-	VMOVDQU32        768(CX), Z16
-	VPDPBUSD.BCST    400(R12), Z16, Z7
-	VPDPBUSD.BCST    404(R12), Z16, Z13
-	VPDPBUSD.BCST    408(R12), Z16, Z14
-	VPDPBUSD.BCST    412(R12), Z16, Z15
-	VMOVDQU32        832(CX), Z16
-	VPDPBUSD.BCST    432(R12), Z16, Z7
-	VPDPBUSD.BCST    436(R12), Z16, Z13
-	VPDPBUSD.BCST    440(R12), Z16, Z14
-	VPDPBUSD.BCST    444(R12), Z16, Z15
-	VMOVDQU32        896(CX), Z16
-	VPDPBUSD.BCST    464(R12), Z16, Z7
-	VPDPBUSD.BCST    468(R12), Z16, Z13
-	VPDPBUSD.BCST    472(R12), Z16, Z14
-	VPDPBUSD.BCST    476(R12), Z16, Z15
-	VMOVDQU32        960(CX), Z16
-	VPDPBUSD.BCST    496(R12), Z16, Z7
-	VPDPBUSD.BCST    500(R12), Z16, Z13
-	VPDPBUSD.BCST    504(R12), Z16, Z14
 	VPSRLD           $0x04, Z3, Z3
 	VPANDD           Z2, Z3, Z3
 	VPSHUFB          Z3, Z1, Z3
-	VMOVDQU32        Z3, 960(AX)
-	VPDPBUSD.BCST    508(R12), Z16, Z15
-	VMOVUPS          1216(CX), Z3
-	VCVTDQ2PS        Z7, Z7
-	VFMADD231PS      Z3, Z7, Z4
+	VMOVDQU32        Z3, 960(DX)
+	VMULPS           Z7, Z12, Z12
+	VMOVUPS          1216(BX), Z3
 	VCVTDQ2PS        Z13, Z13
-	VFMADD231PS      Z3, Z13, Z6
+	VFMADD231PS      Z3, Z13, Z4
 	VCVTDQ2PS        Z14, Z14
-	VFMADD231PS      Z3, Z14, Z11
+	VFMADD231PS      Z3, Z14, Z6
 	VCVTDQ2PS        Z15, Z15
-	VFMADD231PS      Z3, Z15, Z12
-	VFMADD231PS.BCST 48(R13), Z4, Z5
-	VFMADD231PS.BCST 52(R13), Z6, Z8
-	VFMADD231PS.BCST 56(R13), Z11, Z9
-	VFMADD231PS.BCST 60(R13), Z12, Z10
-	VMOVUPS          Z5, 256(R11)
-	VMOVUPS          Z8, 320(R11)
-	VMOVUPS          Z9, 384(R11)
-	VMOVUPS          Z10, 448(R11)
-	ADDQ             $0x00000200, R12
-	ADDQ             $0x00000040, R13
-	ADDQ             $0x00000080, R14
+	VFMADD231PS      Z3, Z15, Z11
+	VCVTDQ2PS        Z16, Z16
+	VFMADD231PS      Z3, Z16, Z12
+	VFMADD231PS.BCST 48(R14), Z4, Z5
+	VFMADD231PS.BCST 52(R14), Z6, Z8
+	VFMADD231PS.BCST 56(R14), Z11, Z9
+	VFMADD231PS.BCST 60(R14), Z12, Z10
+	VMOVUPS          Z5, 256(R12)
+	VMOVUPS          Z8, 320(R12)
+	VMOVUPS          Z9, 384(R12)
+	VMOVUPS          Z10, 448(R12)
+	ADDQ             $0x00000200, R13
+	ADDQ             $0x00000040, R14
+	ADDQ             $0x00000080, R15
 	DECQ             (SP)
 	JNZ              block
-	ADDQ             $0x00000200, R11
+	ADDQ             $0x00000200, R12
 	DECQ             tiles+32(FP)
 	JNZ              tile
 	VZEROUPPER
 	RET
 
-// func fusedAffine4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedAffine4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·fusedAffine4512(SB), $0-88
 	MOVQ            x+56(FP), AX
@@ -49306,43 +49810,42 @@ block:
 	VZEROUPPER
 	RET
 
-// func pipedAffine4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+// func pipedAffine4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
-TEXT ·pipedAffine4512r8(SB), $8-80
-	MOVQ            buffers+8(FP), AX
-	LEAQ            1280(AX), CX
-	MOVQ            src+16(FP), DX
-	MOVQ            stride+24(FP), BX
-	LEAQ            (BX)(BX*2), SI
-	LEAQ            (DX)(BX*4), DI
-	LEAQ            (DI)(BX*4), R8
-	LEAQ            (R8)(BX*4), R9
-	MOVQ            BX, R10
-	SHLQ            $0x04, R10
-	ADDQ            DX, R10
-	MOVQ            acc+0(FP), R11
-	MOVL            $0x0f0f0f0f, R12
-	VPBROADCASTD    R12, Z0
+TEXT ·pipedAffine4512r8(SB), $8-120
+	MOVQ            ahead+88(FP), AX
+	MOVQ            near+80(FP), CX
+	MOVQ            buffers+8(FP), DX
+	LEAQ            1280(DX), BX
+	MOVQ            src+16(FP), SI
+	MOVQ            stride+24(FP), DI
+	LEAQ            (DI)(DI*2), R8
+	LEAQ            (SI)(DI*4), R9
+	LEAQ            (R9)(DI*4), R10
+	LEAQ            (R10)(DI*4), R11
+	MOVQ            acc+0(FP), R12
+	MOVL            $0x0f0f0f0f, R13
+	VPBROADCASTD    R13, Z0
 	VBROADCASTI32X4 spreadEven0<>+0(SB), Z1
 	VBROADCASTI32X4 spreadOdd0<>+0(SB), Z2
 	VBROADCASTI32X4 spreadEven1<>+0(SB), Z3
 	VBROADCASTI32X4 spreadOdd1<>+0(SB), Z4
-	VBROADCASTI32X4 (DX), Z5
-	VINSERTI32X4    $0x01, (DI), Z5, Z5
-	VINSERTI32X4    $0x02, (R8), Z5, Z5
-	VINSERTI32X4    $0x03, (R9), Z5, Z5
-	VBROADCASTI32X4 (DX)(BX*1), Z6
-	VINSERTI32X4    $0x01, (DI)(BX*1), Z6, Z6
-	VINSERTI32X4    $0x02, (R8)(BX*1), Z6, Z6
-	VINSERTI32X4    $0x03, (R9)(BX*1), Z6, Z6
-	VBROADCASTI32X4 (DX)(BX*2), Z7
-	VINSERTI32X4    $0x01, (DI)(BX*2), Z7, Z7
-	VINSERTI32X4    $0x02, (R8)(BX*2), Z7, Z7
-	VINSERTI32X4    $0x03, (R9)(BX*2), Z7, Z7
-	VBROADCASTI32X4 (DX)(SI*1), Z8
-	VINSERTI32X4    $0x01, (DI)(SI*1), Z8, Z8
-	VINSERTI32X4    $0x02, (R8)(SI*1), Z8, Z8
-	VINSERTI32X4    $0x03, (R9)(SI*1), Z8, Z8
+	VBROADCASTI32X4 (SI), Z5
+	VINSERTI32X4    $0x01, (R9), Z5, Z5
+	VINSERTI32X4    $0x02, (R10), Z5, Z5
+	VINSERTI32X4    $0x03, (R11), Z5, Z5
+	VBROADCASTI32X4 (SI)(DI*1), Z6
+	VINSERTI32X4    $0x01, (R9)(DI*1), Z6, Z6
+	VINSERTI32X4    $0x02, (R10)(DI*1), Z6, Z6
+	VINSERTI32X4    $0x03, (R11)(DI*1), Z6, Z6
+	VBROADCASTI32X4 (SI)(DI*2), Z7
+	VINSERTI32X4    $0x01, (R9)(DI*2), Z7, Z7
+	VINSERTI32X4    $0x02, (R10)(DI*2), Z7, Z7
+	VINSERTI32X4    $0x03, (R11)(DI*2), Z7, Z7
+	VBROADCASTI32X4 (SI)(R8*1), Z8
+	VINSERTI32X4    $0x01, (R9)(R8*1), Z8, Z8
+	VINSERTI32X4    $0x02, (R10)(R8*1), Z8, Z8
+	VINSERTI32X4    $0x03, (R11)(R8*1), Z8, Z8
 	VPUNPCKLDQ      Z6, Z5, Z9
 	VPUNPCKHDQ      Z6, Z5, Z5
 	VPUNPCKLDQ      Z8, Z7, Z6
@@ -49354,26 +49857,26 @@ TEXT ·pipedAffine4512r8(SB), $8-80
 	VPSLLD          $0x10, Z8, Z5
 	VPANDD.BCST     dwordffff0000<>+0(SB), Z8, Z6
 	VPXORD.BCST     dword80000000<>+0(SB), Z6, Z6
-	VMOVUPS         Z5, 1024(AX)
-	VMOVUPS         Z6, 1152(AX)
-	VMOVUPS         Z5, 1088(AX)
-	VMOVUPS         Z6, 1216(AX)
-	VBROADCASTI32X4 4(DX), Z5
-	VINSERTI32X4    $0x01, 4(DI), Z5, Z5
-	VINSERTI32X4    $0x02, 4(R8), Z5, Z5
-	VINSERTI32X4    $0x03, 4(R9), Z5, Z5
-	VBROADCASTI32X4 4(DX)(BX*1), Z6
-	VINSERTI32X4    $0x01, 4(DI)(BX*1), Z6, Z6
-	VINSERTI32X4    $0x02, 4(R8)(BX*1), Z6, Z6
-	VINSERTI32X4    $0x03, 4(R9)(BX*1), Z6, Z6
-	VBROADCASTI32X4 4(DX)(BX*2), Z7
-	VINSERTI32X4    $0x01, 4(DI)(BX*2), Z7, Z7
-	VINSERTI32X4    $0x02, 4(R8)(BX*2), Z7, Z7
-	VINSERTI32X4    $0x03, 4(R9)(BX*2), Z7, Z7
-	VBROADCASTI32X4 4(DX)(SI*1), Z8
-	VINSERTI32X4    $0x01, 4(DI)(SI*1), Z8, Z8
-	VINSERTI32X4    $0x02, 4(R8)(SI*1), Z8, Z8
-	VINSERTI32X4    $0x03, 4(R9)(SI*1), Z8, Z8
+	VMOVUPS         Z5, 1024(DX)
+	VMOVUPS         Z6, 1152(DX)
+	VMOVUPS         Z5, 1088(DX)
+	VMOVUPS         Z6, 1216(DX)
+	VBROADCASTI32X4 4(SI), Z5
+	VINSERTI32X4    $0x01, 4(R9), Z5, Z5
+	VINSERTI32X4    $0x02, 4(R10), Z5, Z5
+	VINSERTI32X4    $0x03, 4(R11), Z5, Z5
+	VBROADCASTI32X4 4(SI)(DI*1), Z6
+	VINSERTI32X4    $0x01, 4(R9)(DI*1), Z6, Z6
+	VINSERTI32X4    $0x02, 4(R10)(DI*1), Z6, Z6
+	VINSERTI32X4    $0x03, 4(R11)(DI*1), Z6, Z6
+	VBROADCASTI32X4 4(SI)(DI*2), Z7
+	VINSERTI32X4    $0x01, 4(R9)(DI*2), Z7, Z7
+	VINSERTI32X4    $0x02, 4(R10)(DI*2), Z7, Z7
+	VINSERTI32X4    $0x03, 4(R11)(DI*2), Z7, Z7
+	VBROADCASTI32X4 4(SI)(R8*1), Z8
+	VINSERTI32X4    $0x01, 4(R9)(R8*1), Z8, Z8
+	VINSERTI32X4    $0x02, 4(R10)(R8*1), Z8, Z8
+	VINSERTI32X4    $0x03, 4(R11)(R8*1), Z8, Z8
 	VPUNPCKLDQ      Z6, Z5, Z9
 	VPUNPCKHDQ      Z6, Z5, Z5
 	VPUNPCKLDQ      Z8, Z7, Z6
@@ -49388,65 +49891,70 @@ TEXT ·pipedAffine4512r8(SB), $8-80
 	VPSHUFB         Z1, Z7, Z10
 	VPSHUFB         Z2, Z8, Z11
 	VPORD           Z11, Z10, Z10
-	VMOVDQU32       Z10, (AX)
-	PREFETCHT0      (R10)
+	VMOVDQU32       Z10, (DX)
+	PREFETCHT1      (AX)
+	PREFETCHT0      (CX)
 	VPSHUFB         Z3, Z7, Z7
 	VPSHUFB         Z4, Z8, Z8
 	VPORD           Z8, Z7, Z7
-	VMOVDQU32       Z7, 64(AX)
-	PREFETCHT0      64(R10)
+	VMOVDQU32       Z7, 64(DX)
+	PREFETCHT1      64(AX)
+	PREFETCHT0      64(CX)
 	VPANDD          Z0, Z6, Z7
 	VPSRLD          $0x04, Z6, Z6
 	VPANDD          Z0, Z6, Z6
 	VPSHUFB         Z1, Z7, Z8
 	VPSHUFB         Z2, Z6, Z10
 	VPORD           Z10, Z8, Z8
-	VMOVDQU32       Z8, 128(AX)
+	VMOVDQU32       Z8, 128(DX)
 	VPSHUFB         Z3, Z7, Z7
 	VPSHUFB         Z4, Z6, Z6
 	VPORD           Z6, Z7, Z7
-	VMOVDQU32       Z7, 192(AX)
-	PREFETCHT0      128(R10)
+	VMOVDQU32       Z7, 192(DX)
+	PREFETCHT1      128(AX)
+	PREFETCHT0      128(CX)
 	VPANDD          Z0, Z9, Z6
 	VPSRLD          $0x04, Z9, Z7
 	VPANDD          Z0, Z7, Z7
 	VPSHUFB         Z1, Z6, Z8
 	VPSHUFB         Z2, Z7, Z9
 	VPORD           Z9, Z8, Z8
-	VMOVDQU32       Z8, 256(AX)
+	VMOVDQU32       Z8, 256(DX)
 	VPSHUFB         Z3, Z6, Z6
 	VPSHUFB         Z4, Z7, Z7
 	VPORD           Z7, Z6, Z6
-	VMOVDQU32       Z6, 320(AX)
-	PREFETCHT0      192(R10)
+	VMOVDQU32       Z6, 320(DX)
+	PREFETCHT1      192(AX)
+	PREFETCHT0      192(CX)
 	VPANDD          Z0, Z5, Z6
 	VPSRLD          $0x04, Z5, Z5
 	VPANDD          Z0, Z5, Z5
 	VPSHUFB         Z1, Z6, Z7
 	VPSHUFB         Z2, Z5, Z8
 	VPORD           Z8, Z7, Z7
-	VMOVDQU32       Z7, 384(AX)
+	VMOVDQU32       Z7, 384(DX)
 	VPSHUFB         Z3, Z6, Z6
 	VPSHUFB         Z4, Z5, Z5
 	VPORD           Z5, Z6, Z6
-	VMOVDQU32       Z6, 448(AX)
-	PREFETCHT0      256(R10)
-	VBROADCASTI32X4 20(DX), Z5
-	VINSERTI32X4    $0x01, 20(DI), Z5, Z5
-	VINSERTI32X4    $0x02, 20(R8), Z5, Z5
-	VINSERTI32X4    $0x03, 20(R9), Z5, Z5
-	VBROADCASTI32X4 20(DX)(BX*1), Z6
-	VINSERTI32X4    $0x01, 20(DI)(BX*1), Z6, Z6
-	VINSERTI32X4    $0x02, 20(R8)(BX*1), Z6, Z6
-	VINSERTI32X4    $0x03, 20(R9)(BX*1), Z6, Z6
-	VBROADCASTI32X4 20(DX)(BX*2), Z7
-	VINSERTI32X4    $0x01, 20(DI)(BX*2), Z7, Z7
-	VINSERTI32X4    $0x02, 20(R8)(BX*2), Z7, Z7
-	VINSERTI32X4    $0x03, 20(R9)(BX*2), Z7, Z7
-	VBROADCASTI32X4 20(DX)(SI*1), Z8
-	VINSERTI32X4    $0x01, 20(DI)(SI*1), Z8, Z8
-	VINSERTI32X4    $0x02, 20(R8)(SI*1), Z8, Z8
-	VINSERTI32X4    $0x03, 20(R9)(SI*1), Z8, Z8
+	VMOVDQU32       Z6, 448(DX)
+	PREFETCHT1      256(AX)
+	PREFETCHT0      256(CX)
+	VBROADCASTI32X4 20(SI), Z5
+	VINSERTI32X4    $0x01, 20(R9), Z5, Z5
+	VINSERTI32X4    $0x02, 20(R10), Z5, Z5
+	VINSERTI32X4    $0x03, 20(R11), Z5, Z5
+	VBROADCASTI32X4 20(SI)(DI*1), Z6
+	VINSERTI32X4    $0x01, 20(R9)(DI*1), Z6, Z6
+	VINSERTI32X4    $0x02, 20(R10)(DI*1), Z6, Z6
+	VINSERTI32X4    $0x03, 20(R11)(DI*1), Z6, Z6
+	VBROADCASTI32X4 20(SI)(DI*2), Z7
+	VINSERTI32X4    $0x01, 20(R9)(DI*2), Z7, Z7
+	VINSERTI32X4    $0x02, 20(R10)(DI*2), Z7, Z7
+	VINSERTI32X4    $0x03, 20(R11)(DI*2), Z7, Z7
+	VBROADCASTI32X4 20(SI)(R8*1), Z8
+	VINSERTI32X4    $0x01, 20(R9)(R8*1), Z8, Z8
+	VINSERTI32X4    $0x02, 20(R10)(R8*1), Z8, Z8
+	VINSERTI32X4    $0x03, 20(R11)(R8*1), Z8, Z8
 	VPUNPCKLDQ      Z6, Z5, Z9
 	VPUNPCKHDQ      Z6, Z5, Z5
 	VPUNPCKLDQ      Z8, Z7, Z6
@@ -49461,89 +49969,104 @@ TEXT ·pipedAffine4512r8(SB), $8-80
 	VPSHUFB         Z1, Z7, Z10
 	VPSHUFB         Z2, Z8, Z11
 	VPORD           Z11, Z10, Z10
-	VMOVDQU32       Z10, 512(AX)
-	PREFETCHT0      320(R10)
+	VMOVDQU32       Z10, 512(DX)
+	PREFETCHT1      320(AX)
+	PREFETCHT0      320(CX)
 	VPSHUFB         Z3, Z7, Z7
 	VPSHUFB         Z4, Z8, Z8
 	VPORD           Z8, Z7, Z7
-	VMOVDQU32       Z7, 576(AX)
+	VMOVDQU32       Z7, 576(DX)
 	VPANDD          Z0, Z6, Z7
 	VPSRLD          $0x04, Z6, Z6
 	VPANDD          Z0, Z6, Z6
 	VPSHUFB         Z1, Z7, Z8
 	VPSHUFB         Z2, Z6, Z10
 	VPORD           Z10, Z8, Z8
-	VMOVDQU32       Z8, 640(AX)
-	PREFETCHT0      384(R10)
+	VMOVDQU32       Z8, 640(DX)
+	PREFETCHT1      384(AX)
+	PREFETCHT0      384(CX)
 	VPSHUFB         Z3, Z7, Z7
 	VPSHUFB         Z4, Z6, Z6
 	VPORD           Z6, Z7, Z7
-	VMOVDQU32       Z7, 704(AX)
+	VMOVDQU32       Z7, 704(DX)
 	VPANDD          Z0, Z9, Z6
 	VPSRLD          $0x04, Z9, Z7
 	VPANDD          Z0, Z7, Z7
 	VPSHUFB         Z1, Z6, Z8
 	VPSHUFB         Z2, Z7, Z9
 	VPORD           Z9, Z8, Z8
-	VMOVDQU32       Z8, 768(AX)
-	PREFETCHT0      448(R10)
+	VMOVDQU32       Z8, 768(DX)
+	PREFETCHT1      448(AX)
+	PREFETCHT0      448(CX)
 	VPSHUFB         Z3, Z6, Z6
 	VPSHUFB         Z4, Z7, Z7
 	VPORD           Z7, Z6, Z6
-	VMOVDQU32       Z6, 832(AX)
+	VMOVDQU32       Z6, 832(DX)
 	VPANDD          Z0, Z5, Z6
 	VPSRLD          $0x04, Z5, Z5
 	VPANDD          Z0, Z5, Z5
 	VPSHUFB         Z1, Z6, Z7
 	VPSHUFB         Z2, Z5, Z8
 	VPORD           Z8, Z7, Z7
-	VMOVDQU32       Z7, 896(AX)
-	PREFETCHT0      512(R10)
+	VMOVDQU32       Z7, 896(DX)
+	PREFETCHT1      512(AX)
+	PREFETCHT0      512(CX)
 	VPSHUFB         Z3, Z6, Z6
 	VPSHUFB         Z4, Z5, Z5
 	VPORD           Z5, Z6, Z6
-	VMOVDQU32       Z6, 960(AX)
+	VMOVDQU32       Z6, 960(DX)
 
 tile:
-	MOVQ x+48(FP), R12
-	MOVQ dx+56(FP), R13
-	MOVQ sums+64(FP), R14
-	MOVQ blocks+40(FP), R15
-	MOVQ R15, (SP)
+	MOVQ x+48(FP), R13
+	MOVQ dx+56(FP), R14
+	MOVQ sums+64(FP), R15
+	MOVQ blocks+40(FP), BP
+	MOVQ BP, (SP)
 
 block:
-	XCHGQ  AX, CX
-	MOVQ   $0x00000024, R15
+	XCHGQ  DX, BX
+	MOVQ   $0x00000024, BP
 	CMPQ   (SP), $0x01
 	JNE    step
-	IMUL3Q $0x0f, BX, R15
-	ADDQ   $0x24, R15
+	IMUL3Q $0x0f, DI, BP
+	ADDQ   $0x24, BP
 	CMPQ   tiles+32(FP), $0x01
 	JNE    step
-	XORQ   R15, R15
+	XORQ   BP, BP
 
 step:
-	ADDQ              R15, DX
-	ADDQ              R15, DI
-	ADDQ              R15, R8
-	ADDQ              R15, R9
-	ADDQ              $0x00000240, R10
-	VBROADCASTI32X4   (DX), Z5
-	VINSERTI32X4      $0x01, (DI), Z5, Z5
-	VINSERTI32X4      $0x02, (R8), Z5, Z5
-	VINSERTI32X4      $0x03, (R9), Z5, Z5
-	VBROADCASTI32X4   (DX)(BX*1), Z6
-	VINSERTI32X4      $0x01, (DI)(BX*1), Z6, Z6
-	VINSERTI32X4      $0x02, (R8)(BX*1), Z6, Z6
-	VINSERTI32X4      $0x03, (R9)(BX*1), Z6, Z6
-	VBROADCASTI32X4   (DX)(BX*2), Z7
-	VINSERTI32X4      $0x01, (DI)(BX*2), Z7, Z7
-	VINSERTI32X4      $0x02, (R8)(BX*2), Z7, Z7
-	VINSERTI32X4      $0x03, (R9)(BX*2), Z7, Z7
-	VBROADCASTI32X4   (DX)(SI*1), Z8
-	VINSERTI32X4      $0x01, (DI)(SI*1), Z8, Z8
-	VINSERTI32X4      $0x02, (R8)(SI*1), Z8, Z8
-	VINSERTI32X4      $0x03, (R9)(SI*1), Z8, Z8
+	ADDQ BP, SI
+	ADDQ BP, R9
+	ADDQ BP, R10
+	ADDQ BP, R11
+	ADDQ $0x00000240, AX
+	ADDQ $0x00000240, CX
+	DECQ left+104(FP)
+	JNZ  fetchleft
+	MOVQ then+112(FP), AX
+
+fetchleft:
+	DECQ nearLeft+96(FP)
+	JNZ  fetchnearLeft
+	MOVQ then+112(FP), CX
+
+fetchnearLeft:
+	VBROADCASTI32X4   (SI), Z5
+	VINSERTI32X4      $0x01, (R9), Z5, Z5
+	VINSERTI32X4      $0x02, (R10), Z5, Z5
+	VINSERTI32X4      $0x03, (R11), Z5, Z5
+	VBROADCASTI32X4   (SI)(DI*1), Z6
+	VINSERTI32X4      $0x01, (R9)(DI*1), Z6, Z6
+	VINSERTI32X4      $0x02, (R10)(DI*1), Z6, Z6
+	VINSERTI32X4      $0x03, (R11)(DI*1), Z6, Z6
+	VBROADCASTI32X4   (SI)(DI*2), Z7
+	VINSERTI32X4      $0x01, (R9)(DI*2), Z7, Z7
+	VINSERTI32X4      $0x02, (R10)(DI*2), Z7, Z7
+	VINSERTI32X4      $0x03, (R11)(DI*2), Z7, Z7
+	VBROADCASTI32X4   (SI)(R8*1), Z8
+	VINSERTI32X4      $0x01, (R9)(R8*1), Z8, Z8
+	VINSERTI32X4      $0x02, (R10)(R8*1), Z8, Z8
+	VINSERTI32X4      $0x03, (R11)(R8*1), Z8, Z8
 	VPUNPCKLDQ        Z6, Z5, Z9
 	VPUNPCKHDQ        Z6, Z5, Z5
 	VPUNPCKLDQ        Z8, Z7, Z6
@@ -49555,26 +50078,26 @@ step:
 	VPSLLD            $0x10, Z8, Z5
 	VPANDD.BCST       dwordffff0000<>+0(SB), Z8, Z6
 	VPXORD.BCST       dword80000000<>+0(SB), Z6, Z6
-	VMOVUPS           Z5, 1024(AX)
-	VMOVUPS           Z6, 1152(AX)
-	VMOVUPS           Z5, 1088(AX)
-	VMOVUPS           Z6, 1216(AX)
-	VBROADCASTI32X4   4(DX), Z5
-	VINSERTI32X4      $0x01, 4(DI), Z5, Z5
-	VINSERTI32X4      $0x02, 4(R8), Z5, Z5
-	VINSERTI32X4      $0x03, 4(R9), Z5, Z5
-	VBROADCASTI32X4   4(DX)(BX*1), Z6
-	VINSERTI32X4      $0x01, 4(DI)(BX*1), Z6, Z6
-	VINSERTI32X4      $0x02, 4(R8)(BX*1), Z6, Z6
-	VINSERTI32X4      $0x03, 4(R9)(BX*1), Z6, Z6
-	VBROADCASTI32X4   4(DX)(BX*2), Z7
-	VINSERTI32X4      $0x01, 4(DI)(BX*2), Z7, Z7
-	VINSERTI32X4      $0x02, 4(R8)(BX*2), Z7, Z7
-	VINSERTI32X4      $0x03, 4(R9)(BX*2), Z7, Z7
-	VBROADCASTI32X4   4(DX)(SI*1), Z8
-	VINSERTI32X4      $0x01, 4(DI)(SI*1), Z8, Z8
-	VINSERTI32X4      $0x02, 4(R8)(SI*1), Z8, Z8
-	VINSERTI32X4      $0x03, 4(R9)(SI*1), Z8, Z8
+	VMOVUPS           Z5, 1024(DX)
+	VMOVUPS           Z6, 1152(DX)
+	VMOVUPS           Z5, 1088(DX)
+	VMOVUPS           Z6, 1216(DX)
+	VBROADCASTI32X4   4(SI), Z5
+	VINSERTI32X4      $0x01, 4(R9), Z5, Z5
+	VINSERTI32X4      $0x02, 4(R10), Z5, Z5
+	VINSERTI32X4      $0x03, 4(R11), Z5, Z5
+	VBROADCASTI32X4   4(SI)(DI*1), Z6
+	VINSERTI32X4      $0x01, 4(R9)(DI*1), Z6, Z6
+	VINSERTI32X4      $0x02, 4(R10)(DI*1), Z6, Z6
+	VINSERTI32X4      $0x03, 4(R11)(DI*1), Z6, Z6
+	VBROADCASTI32X4   4(SI)(DI*2), Z7
+	VINSERTI32X4      $0x01, 4(R9)(DI*2), Z7, Z7
+	VINSERTI32X4      $0x02, 4(R10)(DI*2), Z7, Z7
+	VINSERTI32X4      $0x03, 4(R11)(DI*2), Z7, Z7
+	VBROADCASTI32X4   4(SI)(R8*1), Z8
+	VINSERTI32X4      $0x01, 4(R9)(R8*1), Z8, Z8
+	VINSERTI32X4      $0x02, 4(R10)(R8*1), Z8, Z8
+	VINSERTI32X4      $0x03, 4(R11)(R8*1), Z8, Z8
 	VPUNPCKLDQ        Z6, Z5, Z9
 	VPUNPCKHDQ        Z6, Z5, Z5
 	VPUNPCKLDQ        Z8, Z7, Z6
@@ -49589,75 +50112,78 @@ step:
 	VPSHUFB           Z1, Z7, Z10
 	VPSHUFB           Z2, Z8, Z11
 	VPORD             Z11, Z10, Z10
-	VMOVDQU32         Z10, (AX)
-	PREFETCHT0        (R10)
-	VMOVUPS           (R11), Z10
-	VMOVUPS           64(R11), Z11
-	VMOVUPS           128(R11), Z12
-	VMOVUPS           192(R11), Z13
+	VMOVDQU32         Z10, (DX)
+	PREFETCHT1        (AX)
+	PREFETCHT0        (CX)
+	VMOVUPS           (R12), Z10
+	VMOVUPS           64(R12), Z11
+	VMOVUPS           128(R12), Z12
+	VMOVUPS           192(R12), Z13
 	VPXORD            Z14, Z14, Z14
 	VPXORD            Z15, Z15, Z15
 	VPXORD            Z16, Z16, Z16
 	VPXORD            Z17, Z17, Z17
-	VMOVDQU32         (CX), Z18
-	VPDPBUSD.BCST     (R12), Z18, Z14
-	VPDPBUSD.BCST     4(R12), Z18, Z15
-	VPDPBUSD.BCST     8(R12), Z18, Z16
-	VPDPBUSD.BCST     12(R12), Z18, Z17
-	VMOVDQU32         64(CX), Z18
-	VPDPBUSD.BCST     32(R12), Z18, Z14
-	VPDPBUSD.BCST     36(R12), Z18, Z15
-	VPDPBUSD.BCST     40(R12), Z18, Z16
+	VMOVDQU32         (BX), Z18
+	VPDPBUSD.BCST     (R13), Z18, Z14
+	VPDPBUSD.BCST     4(R13), Z18, Z15
+	VPDPBUSD.BCST     8(R13), Z18, Z16
+	VPDPBUSD.BCST     12(R13), Z18, Z17
+	VMOVDQU32         64(BX), Z18
+	VPDPBUSD.BCST     32(R13), Z18, Z14
+	VPDPBUSD.BCST     36(R13), Z18, Z15
+	VPDPBUSD.BCST     40(R13), Z18, Z16
 	VPSHUFB           Z3, Z7, Z7
 	VPSHUFB           Z4, Z8, Z8
 	VPORD             Z8, Z7, Z7
-	VMOVDQU32         Z7, 64(AX)
-	PREFETCHT0        64(R10)
-	VPDPBUSD.BCST     44(R12), Z18, Z17
-	VMOVDQU32         128(CX), Z7
-	VPDPBUSD.BCST     64(R12), Z7, Z14
-	VPDPBUSD.BCST     68(R12), Z7, Z15
-	VPDPBUSD.BCST     72(R12), Z7, Z16
-	VPDPBUSD.BCST     76(R12), Z7, Z17
-	VMOVDQU32         192(CX), Z7
-	VPDPBUSD.BCST     96(R12), Z7, Z14
-	VPDPBUSD.BCST     100(R12), Z7, Z15
-	VPDPBUSD.BCST     104(R12), Z7, Z16
-	VPDPBUSD.BCST     108(R12), Z7, Z17
-	VMOVDQU32         256(CX), Z7
-	VPDPBUSD.BCST     128(R12), Z7, Z14
-	VPDPBUSD.BCST     132(R12), Z7, Z15
-	VPDPBUSD.BCST     136(R12), Z7, Z16
-	VPDPBUSD.BCST     140(R12), Z7, Z17
+	VMOVDQU32         Z7, 64(DX)
+	PREFETCHT1        64(AX)
+	PREFETCHT0        64(CX)
+	VPDPBUSD.BCST     44(R13), Z18, Z17
+	VMOVDQU32         128(BX), Z7
+	VPDPBUSD.BCST     64(R13), Z7, Z14
+	VPDPBUSD.BCST     68(R13), Z7, Z15
+	VPDPBUSD.BCST     72(R13), Z7, Z16
+	VPDPBUSD.BCST     76(R13), Z7, Z17
+	VMOVDQU32         192(BX), Z7
+	VPDPBUSD.BCST     96(R13), Z7, Z14
+	VPDPBUSD.BCST     100(R13), Z7, Z15
+	VPDPBUSD.BCST     104(R13), Z7, Z16
+	VPDPBUSD.BCST     108(R13), Z7, Z17
+	VMOVDQU32         256(BX), Z7
+	VPDPBUSD.BCST     128(R13), Z7, Z14
+	VPDPBUSD.BCST     132(R13), Z7, Z15
+	VPDPBUSD.BCST     136(R13), Z7, Z16
+	VPDPBUSD.BCST     140(R13), Z7, Z17
 	VPANDD            Z0, Z6, Z7
 	VPSRLD            $0x04, Z6, Z6
 	VPANDD            Z0, Z6, Z6
 	VPSHUFB           Z1, Z7, Z8
 	VPSHUFB           Z2, Z6, Z18
 	VPORD             Z18, Z8, Z8
-	VMOVDQU32         Z8, 128(AX)
-	VMOVDQU32         320(CX), Z8
-	VPDPBUSD.BCST     160(R12), Z8, Z14
-	VPDPBUSD.BCST     164(R12), Z8, Z15
-	VPDPBUSD.BCST     168(R12), Z8, Z16
-	VPDPBUSD.BCST     172(R12), Z8, Z17
-	VMOVDQU32         384(CX), Z8
-	VPDPBUSD.BCST     192(R12), Z8, Z14
-	VPDPBUSD.BCST     196(R12), Z8, Z15
-	VPDPBUSD.BCST     200(R12), Z8, Z16
-	VPDPBUSD.BCST     204(R12), Z8, Z17
-	VMOVDQU32         448(CX), Z8
-	VPDPBUSD.BCST     224(R12), Z8, Z14
-	VPDPBUSD.BCST     228(R12), Z8, Z15
-	VPDPBUSD.BCST     232(R12), Z8, Z16
-	VPDPBUSD.BCST     236(R12), Z8, Z17
-	VMOVUPS           1024(CX), Z8
+	VMOVDQU32         Z8, 128(DX)
+	VMOVDQU32         320(BX), Z8
+	VPDPBUSD.BCST     160(R13), Z8, Z14
+	VPDPBUSD.BCST     164(R13), Z8, Z15
+	VPDPBUSD.BCST     168(R13), Z8, Z16
+	VPDPBUSD.BCST     172(R13), Z8, Z17
+	VMOVDQU32         384(BX), Z8
+	VPDPBUSD.BCST     192(R13), Z8, Z14
+	VPDPBUSD.BCST     196(R13), Z8, Z15
+	VPDPBUSD.BCST     200(R13), Z8, Z16
+	VPDPBUSD.BCST     204(R13), Z8, Z17
+	VMOVDQU32         448(BX), Z8
+	VPDPBUSD.BCST     224(R13), Z8, Z14
+	VPDPBUSD.BCST     228(R13), Z8, Z15
+	VPDPBUSD.BCST     232(R13), Z8, Z16
+	VPDPBUSD.BCST     236(R13), Z8, Z17
+	VMOVUPS           1024(BX), Z8
 	VCVTDQ2PS         Z14, Z14
 	VPSHUFB           Z3, Z7, Z7
 	VPSHUFB           Z4, Z6, Z6
 	VPORD             Z6, Z7, Z7
-	VMOVDQU32         Z7, 192(AX)
-	PREFETCHT0        128(R10)
+	VMOVDQU32         Z7, 192(DX)
+	PREFETCHT1        128(AX)
+	PREFETCHT0        128(CX)
 	VMULPS            Z8, Z14, Z14
 	VCVTDQ2PS         Z15, Z15
 	VMULPS            Z8, Z15, Z15
@@ -49665,79 +50191,80 @@ step:
 	VMULPS            Z8, Z16, Z16
 	VCVTDQ2PS         Z17, Z17
 	VMULPS            Z8, Z17, Z17
-	VFMADD231PS.BCST  (R13), Z14, Z10
-	VFMADD231PS.BCST  4(R13), Z15, Z11
-	VFMADD231PS.BCST  8(R13), Z16, Z12
-	VFMADD231PS.BCST  12(R13), Z17, Z13
-	VMOVUPS           1152(CX), Z6
-	VFNMADD231PS.BCST (R14), Z6, Z10
-	VFNMADD231PS.BCST 4(R14), Z6, Z11
-	VFNMADD231PS.BCST 8(R14), Z6, Z12
-	VFNMADD231PS.BCST 12(R14), Z6, Z13
+	VFMADD231PS.BCST  (R14), Z14, Z10
+	VFMADD231PS.BCST  4(R14), Z15, Z11
+	VFMADD231PS.BCST  8(R14), Z16, Z12
+	VFMADD231PS.BCST  12(R14), Z17, Z13
+	VMOVUPS           1152(BX), Z6
+	VFNMADD231PS.BCST (R15), Z6, Z10
+	VFNMADD231PS.BCST 4(R15), Z6, Z11
+	VFNMADD231PS.BCST 8(R15), Z6, Z12
+	VFNMADD231PS.BCST 12(R15), Z6, Z13
 	VPANDD            Z0, Z9, Z6
 	VPSRLD            $0x04, Z9, Z7
 	VPANDD            Z0, Z7, Z7
 	VPSHUFB           Z1, Z6, Z8
 	VPSHUFB           Z2, Z7, Z9
 	VPORD             Z9, Z8, Z8
-	VMOVDQU32         Z8, 256(AX)
+	VMOVDQU32         Z8, 256(DX)
 	VPXORD            Z8, Z8, Z8
 	VPXORD            Z9, Z9, Z9
 	VPXORD            Z14, Z14, Z14
 	VPXORD            Z15, Z15, Z15
-	VMOVDQU32         512(CX), Z16
-	VPDPBUSD.BCST     256(R12), Z16, Z8
-	VPDPBUSD.BCST     260(R12), Z16, Z9
-	VPDPBUSD.BCST     264(R12), Z16, Z14
-	VPDPBUSD.BCST     268(R12), Z16, Z15
-	VMOVDQU32         576(CX), Z16
-	VPDPBUSD.BCST     288(R12), Z16, Z8
-	VPDPBUSD.BCST     292(R12), Z16, Z9
-	VPDPBUSD.BCST     296(R12), Z16, Z14
-	VPDPBUSD.BCST     300(R12), Z16, Z15
-	VMOVDQU32         640(CX), Z16
-	VPDPBUSD.BCST     320(R12), Z16, Z8
-	VPDPBUSD.BCST     324(R12), Z16, Z9
+	VMOVDQU32         512(BX), Z16
+	VPDPBUSD.BCST     256(R13), Z16, Z8
+	VPDPBUSD.BCST     260(R13), Z16, Z9
+	VPDPBUSD.BCST     264(R13), Z16, Z14
+	VPDPBUSD.BCST     268(R13), Z16, Z15
+	VMOVDQU32         576(BX), Z16
+	VPDPBUSD.BCST     288(R13), Z16, Z8
+	VPDPBUSD.BCST     292(R13), Z16, Z9
+	VPDPBUSD.BCST     296(R13), Z16, Z14
+	VPDPBUSD.BCST     300(R13), Z16, Z15
+	VMOVDQU32         640(BX), Z16
+	VPDPBUSD.BCST     320(R13), Z16, Z8
+	VPDPBUSD.BCST     324(R13), Z16, Z9
 	VPSHUFB           Z3, Z6, Z6
 	VPSHUFB           Z4, Z7, Z7
 	VPORD             Z7, Z6, Z6
-	VMOVDQU32         Z6, 320(AX)
-	PREFETCHT0        192(R10)
-	VPDPBUSD.BCST     328(R12), Z16, Z14
-	VPDPBUSD.BCST     332(R12), Z16, Z15
-	VMOVDQU32         704(CX), Z6
-	VPDPBUSD.BCST     352(R12), Z6, Z8
-	VPDPBUSD.BCST     356(R12), Z6, Z9
-	VPDPBUSD.BCST     360(R12), Z6, Z14
-	VPDPBUSD.BCST     364(R12), Z6, Z15
-	VMOVDQU32         768(CX), Z6
-	VPDPBUSD.BCST     384(R12), Z6, Z8
-	VPDPBUSD.BCST     388(R12), Z6, Z9
-	VPDPBUSD.BCST     392(R12), Z6, Z14
-	VPDPBUSD.BCST     396(R12), Z6, Z15
-	VMOVDQU32         832(CX), Z6
-	VPDPBUSD.BCST     416(R12), Z6, Z8
-	VPDPBUSD.BCST     420(R12), Z6, Z9
-	VPDPBUSD.BCST     424(R12), Z6, Z14
+	VMOVDQU32         Z6, 320(DX)
+	PREFETCHT1        192(AX)
+	PREFETCHT0        192(CX)
+	VPDPBUSD.BCST     328(R13), Z16, Z14
+	VPDPBUSD.BCST     332(R13), Z16, Z15
+	VMOVDQU32         704(BX), Z6
+	VPDPBUSD.BCST     352(R13), Z6, Z8
+	VPDPBUSD.BCST     356(R13), Z6, Z9
+	VPDPBUSD.BCST     360(R13), Z6, Z14
+	VPDPBUSD.BCST     364(R13), Z6, Z15
+	VMOVDQU32         768(BX), Z6
+	VPDPBUSD.BCST     384(R13), Z6, Z8
+	VPDPBUSD.BCST     388(R13), Z6, Z9
+	VPDPBUSD.BCST     392(R13), Z6, Z14
+	VPDPBUSD.BCST     396(R13), Z6, Z15
+	VMOVDQU32         832(BX), Z6
+	VPDPBUSD.BCST     416(R13), Z6, Z8
+	VPDPBUSD.BCST     420(R13), Z6, Z9
+	VPDPBUSD.BCST     424(R13), Z6, Z14
 	VPANDD            Z0, Z5, Z7
 	VPSRLD            $0x04, Z5, Z5
 	VPANDD            Z0, Z5, Z5
 	VPSHUFB           Z1, Z7, Z16
 	VPSHUFB           Z2, Z5, Z17
 	VPORD             Z17, Z16, Z16
-	VMOVDQU32         Z16, 384(AX)
-	VPDPBUSD.BCST     428(R12), Z6, Z15
-	VMOVDQU32         896(CX), Z6
-	VPDPBUSD.BCST     448(R12), Z6, Z8
-	VPDPBUSD.BCST     452(R12), Z6, Z9
-	VPDPBUSD.BCST     456(R12), Z6, Z14
-	VPDPBUSD.BCST     460(R12), Z6, Z15
-	VMOVDQU32         960(CX), Z6
-	VPDPBUSD.BCST     480(R12), Z6, Z8
-	VPDPBUSD.BCST     484(R12), Z6, Z9
-	VPDPBUSD.BCST     488(R12), Z6, Z14
-	VPDPBUSD.BCST     492(R12), Z6, Z15
-	VMOVUPS           1088(CX), Z6
+	VMOVDQU32         Z16, 384(DX)
+	VPDPBUSD.BCST     428(R13), Z6, Z15
+	VMOVDQU32         896(BX), Z6
+	VPDPBUSD.BCST     448(R13), Z6, Z8
+	VPDPBUSD.BCST     452(R13), Z6, Z9
+	VPDPBUSD.BCST     456(R13), Z6, Z14
+	VPDPBUSD.BCST     460(R13), Z6, Z15
+	VMOVDQU32         960(BX), Z6
+	VPDPBUSD.BCST     480(R13), Z6, Z8
+	VPDPBUSD.BCST     484(R13), Z6, Z9
+	VPDPBUSD.BCST     488(R13), Z6, Z14
+	VPDPBUSD.BCST     492(R13), Z6, Z15
+	VMOVUPS           1088(BX), Z6
 	VCVTDQ2PS         Z8, Z8
 	VMULPS            Z6, Z8, Z8
 	VCVTDQ2PS         Z9, Z9
@@ -49746,40 +50273,41 @@ step:
 	VPSHUFB           Z3, Z7, Z7
 	VPSHUFB           Z4, Z5, Z5
 	VPORD             Z5, Z7, Z7
-	VMOVDQU32         Z7, 448(AX)
-	PREFETCHT0        256(R10)
+	VMOVDQU32         Z7, 448(DX)
+	PREFETCHT1        256(AX)
+	PREFETCHT0        256(CX)
 	VMULPS            Z6, Z14, Z14
 	VCVTDQ2PS         Z15, Z15
 	VMULPS            Z6, Z15, Z15
-	VFMADD231PS.BCST  32(R13), Z8, Z10
-	VFMADD231PS.BCST  36(R13), Z9, Z11
-	VFMADD231PS.BCST  40(R13), Z14, Z12
-	VFMADD231PS.BCST  44(R13), Z15, Z13
-	VMOVUPS           1216(CX), Z5
-	VFNMADD231PS.BCST 32(R14), Z5, Z10
-	VFNMADD231PS.BCST 36(R14), Z5, Z11
-	VFNMADD231PS.BCST 40(R14), Z5, Z12
-	VFNMADD231PS.BCST 44(R14), Z5, Z13
-	VMOVUPS           Z10, (R11)
-	VMOVUPS           Z11, 64(R11)
-	VMOVUPS           Z12, 128(R11)
-	VMOVUPS           Z13, 192(R11)
-	VBROADCASTI32X4   20(DX), Z5
-	VINSERTI32X4      $0x01, 20(DI), Z5, Z5
-	VINSERTI32X4      $0x02, 20(R8), Z5, Z5
-	VINSERTI32X4      $0x03, 20(R9), Z5, Z5
-	VBROADCASTI32X4   20(DX)(BX*1), Z6
-	VINSERTI32X4      $0x01, 20(DI)(BX*1), Z6, Z6
-	VINSERTI32X4      $0x02, 20(R8)(BX*1), Z6, Z6
-	VINSERTI32X4      $0x03, 20(R9)(BX*1), Z6, Z6
-	VBROADCASTI32X4   20(DX)(BX*2), Z7
-	VINSERTI32X4      $0x01, 20(DI)(BX*2), Z7, Z7
-	VINSERTI32X4      $0x02, 20(R8)(BX*2), Z7, Z7
-	VINSERTI32X4      $0x03, 20(R9)(BX*2), Z7, Z7
-	VBROADCASTI32X4   20(DX)(SI*1), Z8
-	VINSERTI32X4      $0x01, 20(DI)(SI*1), Z8, Z8
-	VINSERTI32X4      $0x02, 20(R8)(SI*1), Z8, Z8
-	VINSERTI32X4      $0x03, 20(R9)(SI*1), Z8, Z8
+	VFMADD231PS.BCST  32(R14), Z8, Z10
+	VFMADD231PS.BCST  36(R14), Z9, Z11
+	VFMADD231PS.BCST  40(R14), Z14, Z12
+	VFMADD231PS.BCST  44(R14), Z15, Z13
+	VMOVUPS           1216(BX), Z5
+	VFNMADD231PS.BCST 32(R15), Z5, Z10
+	VFNMADD231PS.BCST 36(R15), Z5, Z11
+	VFNMADD231PS.BCST 40(R15), Z5, Z12
+	VFNMADD231PS.BCST 44(R15), Z5, Z13
+	VMOVUPS           Z10, (R12)
+	VMOVUPS           Z11, 64(R12)
+	VMOVUPS           Z12, 128(R12)
+	VMOVUPS           Z13, 192(R12)
+	VBROADCASTI32X4   20(SI), Z5
+	VINSERTI32X4      $0x01, 20(R9), Z5, Z5
+	VINSERTI32X4      $0x02, 20(R10), Z5, Z5
+	VINSERTI32X4      $0x03, 20(R11), Z5, Z5
+	VBROADCASTI32X4   20(SI)(DI*1), Z6
+	VINSERTI32X4      $0x01, 20(R9)(DI*1), Z6, Z6
+	VINSERTI32X4      $0x02, 20(R10)(DI*1), Z6, Z6
+	VINSERTI32X4      $0x03, 20(R11)(DI*1), Z6, Z6
+	VBROADCASTI32X4   20(SI)(DI*2), Z7
+	VINSERTI32X4      $0x01, 20(R9)(DI*2), Z7, Z7
+	VINSERTI32X4      $0x02, 20(R10)(DI*2), Z7, Z7
+	VINSERTI32X4      $0x03, 20(R11)(DI*2), Z7, Z7
+	VBROADCASTI32X4   20(SI)(R8*1), Z8
+	VINSERTI32X4      $0x01, 20(R9)(R8*1), Z8, Z8
+	VINSERTI32X4      $0x02, 20(R10)(R8*1), Z8, Z8
+	VINSERTI32X4      $0x03, 20(R11)(R8*1), Z8, Z8
 	VPUNPCKLDQ        Z6, Z5, Z9
 	VPUNPCKHDQ        Z6, Z5, Z5
 	VPUNPCKLDQ        Z8, Z7, Z6
@@ -49794,74 +50322,76 @@ step:
 	VPSHUFB           Z1, Z7, Z10
 	VPSHUFB           Z2, Z8, Z11
 	VPORD             Z11, Z10, Z10
-	VMOVDQU32         Z10, 512(AX)
-	PREFETCHT0        320(R10)
-	VMOVUPS           256(R11), Z10
-	VMOVUPS           320(R11), Z11
-	VMOVUPS           384(R11), Z12
-	VMOVUPS           448(R11), Z13
+	VMOVDQU32         Z10, 512(DX)
+	PREFETCHT1        320(AX)
+	PREFETCHT0        320(CX)
+	VMOVUPS           256(R12), Z10
+	VMOVUPS           320(R12), Z11
+	VMOVUPS           384(R12), Z12
+	VMOVUPS           448(R12), Z13
 	VPXORD            Z14, Z14, Z14
 	VPXORD            Z15, Z15, Z15
 	VPXORD            Z16, Z16, Z16
 	VPXORD            Z17, Z17, Z17
-	VMOVDQU32         (CX), Z18
-	VPDPBUSD.BCST     16(R12), Z18, Z14
-	VPDPBUSD.BCST     20(R12), Z18, Z15
-	VPDPBUSD.BCST     24(R12), Z18, Z16
-	VPDPBUSD.BCST     28(R12), Z18, Z17
-	VMOVDQU32         64(CX), Z18
-	VPDPBUSD.BCST     48(R12), Z18, Z14
-	VPDPBUSD.BCST     52(R12), Z18, Z15
-	VPDPBUSD.BCST     56(R12), Z18, Z16
+	VMOVDQU32         (BX), Z18
+	VPDPBUSD.BCST     16(R13), Z18, Z14
+	VPDPBUSD.BCST     20(R13), Z18, Z15
+	VPDPBUSD.BCST     24(R13), Z18, Z16
+	VPDPBUSD.BCST     28(R13), Z18, Z17
+	VMOVDQU32         64(BX), Z18
+	VPDPBUSD.BCST     48(R13), Z18, Z14
+	VPDPBUSD.BCST     52(R13), Z18, Z15
+	VPDPBUSD.BCST     56(R13), Z18, Z16
 	VPSHUFB           Z3, Z7, Z7
 	VPSHUFB           Z4, Z8, Z8
 	VPORD             Z8, Z7, Z7
-	VMOVDQU32         Z7, 576(AX)
-	VPDPBUSD.BCST     60(R12), Z18, Z17
-	VMOVDQU32         128(CX), Z7
-	VPDPBUSD.BCST     80(R12), Z7, Z14
-	VPDPBUSD.BCST     84(R12), Z7, Z15
-	VPDPBUSD.BCST     88(R12), Z7, Z16
-	VPDPBUSD.BCST     92(R12), Z7, Z17
-	VMOVDQU32         192(CX), Z7
-	VPDPBUSD.BCST     112(R12), Z7, Z14
-	VPDPBUSD.BCST     116(R12), Z7, Z15
-	VPDPBUSD.BCST     120(R12), Z7, Z16
-	VPDPBUSD.BCST     124(R12), Z7, Z17
-	VMOVDQU32         256(CX), Z7
-	VPDPBUSD.BCST     144(R12), Z7, Z14
-	VPDPBUSD.BCST     148(R12), Z7, Z15
-	VPDPBUSD.BCST     152(R12), Z7, Z16
-	VPDPBUSD.BCST     156(R12), Z7, Z17
+	VMOVDQU32         Z7, 576(DX)
+	VPDPBUSD.BCST     60(R13), Z18, Z17
+	VMOVDQU32         128(BX), Z7
+	VPDPBUSD.BCST     80(R13), Z7, Z14
+	VPDPBUSD.BCST     84(R13), Z7, Z15
+	VPDPBUSD.BCST     88(R13), Z7, Z16
+	VPDPBUSD.BCST     92(R13), Z7, Z17
+	VMOVDQU32         192(BX), Z7
+	VPDPBUSD.BCST     112(R13), Z7, Z14
+	VPDPBUSD.BCST     116(R13), Z7, Z15
+	VPDPBUSD.BCST     120(R13), Z7, Z16
+	VPDPBUSD.BCST     124(R13), Z7, Z17
+	VMOVDQU32         256(BX), Z7
+	VPDPBUSD.BCST     144(R13), Z7, Z14
+	VPDPBUSD.BCST     148(R13), Z7, Z15
+	VPDPBUSD.BCST     152(R13), Z7, Z16
+	VPDPBUSD.BCST     156(R13), Z7, Z17
 	VPANDD            Z0, Z6, Z7
 	VPSRLD            $0x04, Z6, Z6
 	VPANDD            Z0, Z6, Z6
 	VPSHUFB           Z1, Z7, Z8
 	VPSHUFB           Z2, Z6, Z18
 	VPORD             Z18, Z8, Z8
-	VMOVDQU32         Z8, 640(AX)
-	PREFETCHT0        384(R10)
-	VMOVDQU32         320(CX), Z8
-	VPDPBUSD.BCST     176(R12), Z8, Z14
-	VPDPBUSD.BCST     180(R12), Z8, Z15
-	VPDPBUSD.BCST     184(R12), Z8, Z16
-	VPDPBUSD.BCST     188(R12), Z8, Z17
-	VMOVDQU32         384(CX), Z8
-	VPDPBUSD.BCST     208(R12), Z8, Z14
-	VPDPBUSD.BCST     212(R12), Z8, Z15
-	VPDPBUSD.BCST     216(R12), Z8, Z16
-	VPDPBUSD.BCST     220(R12), Z8, Z17
-	VMOVDQU32         448(CX), Z8
-	VPDPBUSD.BCST     240(R12), Z8, Z14
-	VPDPBUSD.BCST     244(R12), Z8, Z15
-	VPDPBUSD.BCST     248(R12), Z8, Z16
-	VPDPBUSD.BCST     252(R12), Z8, Z17
-	VMOVUPS           1024(CX), Z8
+	VMOVDQU32         Z8, 640(DX)
+	PREFETCHT1        384(AX)
+	PREFETCHT0        384(CX)
+	VMOVDQU32         320(BX), Z8
+	VPDPBUSD.BCST     176(R13), Z8, Z14
+	VPDPBUSD.BCST     180(R13), Z8, Z15
+	VPDPBUSD.BCST     184(R13), Z8, Z16
+	VPDPBUSD.BCST     188(R13), Z8, Z17
+	VMOVDQU32         384(BX), Z8
+	VPDPBUSD.BCST     208(R13), Z8, Z14
+	VPDPBUSD.BCST     212(R13), Z8, Z15
+	VPDPBUSD.BCST     216(R13), Z8, Z16
+	VPDPBUSD.BCST     220(R13), Z8, Z17
+	VMOVDQU32         448(BX), Z8
+	VPDPBUSD.BCST     240(R13), Z8, Z14
+	VPDPBUSD.BCST     244(R13), Z8, Z15
+	VPDPBUSD.BCST     248(R13), Z8, Z16
+	VPDPBUSD.BCST     252(R13), Z8, Z17
+	VMOVUPS           1024(BX), Z8
 	VCVTDQ2PS         Z14, Z14
 	VPSHUFB           Z3, Z7, Z7
 	VPSHUFB           Z4, Z6, Z6
 	VPORD             Z6, Z7, Z7
-	VMOVDQU32         Z7, 704(AX)
+	VMOVDQU32         Z7, 704(DX)
 	VMULPS            Z8, Z14, Z14
 	VCVTDQ2PS         Z15, Z15
 	VMULPS            Z8, Z15, Z15
@@ -49869,80 +50399,82 @@ step:
 	VMULPS            Z8, Z16, Z16
 	VCVTDQ2PS         Z17, Z17
 	VMULPS            Z8, Z17, Z17
-	VFMADD231PS.BCST  16(R13), Z14, Z10
-	VFMADD231PS.BCST  20(R13), Z15, Z11
-	VFMADD231PS.BCST  24(R13), Z16, Z12
-	VFMADD231PS.BCST  28(R13), Z17, Z13
-	VMOVUPS           1152(CX), Z6
-	VFNMADD231PS.BCST 16(R14), Z6, Z10
-	VFNMADD231PS.BCST 20(R14), Z6, Z11
-	VFNMADD231PS.BCST 24(R14), Z6, Z12
-	VFNMADD231PS.BCST 28(R14), Z6, Z13
+	VFMADD231PS.BCST  16(R14), Z14, Z10
+	VFMADD231PS.BCST  20(R14), Z15, Z11
+	VFMADD231PS.BCST  24(R14), Z16, Z12
+	VFMADD231PS.BCST  28(R14), Z17, Z13
+	VMOVUPS           1152(BX), Z6
+	VFNMADD231PS.BCST 16(R15), Z6, Z10
+	VFNMADD231PS.BCST 20(R15), Z6, Z11
+	VFNMADD231PS.BCST 24(R15), Z6, Z12
+	VFNMADD231PS.BCST 28(R15), Z6, Z13
 	VPANDD            Z0, Z9, Z6
 	VPSRLD            $0x04, Z9, Z7
 	VPANDD            Z0, Z7, Z7
 	VPSHUFB           Z1, Z6, Z8
 	VPSHUFB           Z2, Z7, Z9
 	VPORD             Z9, Z8, Z8
-	VMOVDQU32         Z8, 768(AX)
-	PREFETCHT0        448(R10)
+	VMOVDQU32         Z8, 768(DX)
+	PREFETCHT1        448(AX)
+	PREFETCHT0        448(CX)
 	VPXORD            Z8, Z8, Z8
 	VPXORD            Z9, Z9, Z9
 	VPXORD            Z14, Z14, Z14
 	VPXORD            Z15, Z15, Z15
-	VMOVDQU32         512(CX), Z16
-	VPDPBUSD.BCST     272(R12), Z16, Z8
-	VPDPBUSD.BCST     276(R12), Z16, Z9
-	VPDPBUSD.BCST     280(R12), Z16, Z14
-	VPDPBUSD.BCST     284(R12), Z16, Z15
-	VMOVDQU32         576(CX), Z16
-	VPDPBUSD.BCST     304(R12), Z16, Z8
-	VPDPBUSD.BCST     308(R12), Z16, Z9
-	VPDPBUSD.BCST     312(R12), Z16, Z14
-	VPDPBUSD.BCST     316(R12), Z16, Z15
-	VMOVDQU32         640(CX), Z16
-	VPDPBUSD.BCST     336(R12), Z16, Z8
-	VPDPBUSD.BCST     340(R12), Z16, Z9
+	VMOVDQU32         512(BX), Z16
+	VPDPBUSD.BCST     272(R13), Z16, Z8
+	VPDPBUSD.BCST     276(R13), Z16, Z9
+	VPDPBUSD.BCST     280(R13), Z16, Z14
+	VPDPBUSD.BCST     284(R13), Z16, Z15
+	VMOVDQU32         576(BX), Z16
+	VPDPBUSD.BCST     304(R13), Z16, Z8
+	VPDPBUSD.BCST     308(R13), Z16, Z9
+	VPDPBUSD.BCST     312(R13), Z16, Z14
+	VPDPBUSD.BCST     316(R13), Z16, Z15
+	VMOVDQU32         640(BX), Z16
+	VPDPBUSD.BCST     336(R13), Z16, Z8
+	VPDPBUSD.BCST     340(R13), Z16, Z9
 	VPSHUFB           Z3, Z6, Z6
 	VPSHUFB           Z4, Z7, Z7
 	VPORD             Z7, Z6, Z6
-	VMOVDQU32         Z6, 832(AX)
-	VPDPBUSD.BCST     344(R12), Z16, Z14
-	VPDPBUSD.BCST     348(R12), Z16, Z15
-	VMOVDQU32         704(CX), Z6
-	VPDPBUSD.BCST     368(R12), Z6, Z8
-	VPDPBUSD.BCST     372(R12), Z6, Z9
-	VPDPBUSD.BCST     376(R12), Z6, Z14
-	VPDPBUSD.BCST     380(R12), Z6, Z15
-	VMOVDQU32         768(CX), Z6
-	VPDPBUSD.BCST     400(R12), Z6, Z8
-	VPDPBUSD.BCST     404(R12), Z6, Z9
-	VPDPBUSD.BCST     408(R12), Z6, Z14
-	VPDPBUSD.BCST     412(R12), Z6, Z15
-	VMOVDQU32         832(CX), Z6
-	VPDPBUSD.BCST     432(R12), Z6, Z8
-	VPDPBUSD.BCST     436(R12), Z6, Z9
-	VPDPBUSD.BCST     440(R12), Z6, Z14
+	VMOVDQU32         Z6, 832(DX)
+	VPDPBUSD.BCST     344(R13), Z16, Z14
+	VPDPBUSD.BCST     348(R13), Z16, Z15
+	VMOVDQU32         704(BX), Z6
+	VPDPBUSD.BCST     368(R13), Z6, Z8
+	VPDPBUSD.BCST     372(R13), Z6, Z9
+	VPDPBUSD.BCST     376(R13), Z6, Z14
+	VPDPBUSD.BCST     380(R13), Z6, Z15
+	VMOVDQU32         768(BX), Z6
+	VPDPBUSD.BCST     400(R13), Z6, Z8
+	VPDPBUSD.BCST     404(R13), Z6, Z9
+	VPDPBUSD.BCST     408(R13), Z6, Z14
+	VPDPBUSD.BCST     412(R13), Z6, Z15
+	VMOVDQU32         832(BX), Z6
+	VPDPBUSD.BCST     432(R13), Z6, Z8
+	VPDPBUSD.BCST     436(R13), Z6, Z9
+	VPDPBUSD.BCST     440(R13), Z6, Z14
 	VPANDD            Z0, Z5, Z7
 	VPSRLD            $0x04, Z5, Z5
 	VPANDD            Z0, Z5, Z5
 	VPSHUFB           Z1, Z7, Z16
 	VPSHUFB           Z2, Z5, Z17
 	VPORD             Z17, Z16, Z16
-	VMOVDQU32         Z16, 896(AX)
-	PREFETCHT0        512(R10)
-	VPDPBUSD.BCST     444(R12), Z6, Z15
-	VMOVDQU32         896(CX), Z6
-	VPDPBUSD.BCST     464(R12), Z6, Z8
-	VPDPBUSD.BCST     468(R12), Z6, Z9
-	VPDPBUSD.BCST     472(R12), Z6, Z14
-	VPDPBUSD.BCST     476(R12), Z6, Z15
-	VMOVDQU32         960(CX), Z6
-	VPDPBUSD.BCST     496(R12), Z6, Z8
-	VPDPBUSD.BCST     500(R12), Z6, Z9
-	VPDPBUSD.BCST     504(R12), Z6, Z14
-	VPDPBUSD.BCST     508(R12), Z6, Z15
-	VMOVUPS           1088(CX), Z6
+	VMOVDQU32         Z16, 896(DX)
+	PREFETCHT1        512(AX)
+	PREFETCHT0        512(CX)
+	VPDPBUSD.BCST     444(R13), Z6, Z15
+	VMOVDQU32         896(BX), Z6
+	VPDPBUSD.BCST     464(R13), Z6, Z8
+	VPDPBUSD.BCST     468(R13), Z6, Z9
+	VPDPBUSD.BCST     472(R13), Z6, Z14
+	VPDPBUSD.BCST     476(R13), Z6, Z15
+	VMOVDQU32         960(BX), Z6
+	VPDPBUSD.BCST     496(R13), Z6, Z8
+	VPDPBUSD.BCST     500(R13), Z6, Z9
+	VPDPBUSD.BCST     504(R13), Z6, Z14
+	VPDPBUSD.BCST     508(R13), Z6, Z15
+	VMOVUPS           1088(BX), Z6
 	VCVTDQ2PS         Z8, Z8
 	VMULPS            Z6, Z8, Z8
 	VCVTDQ2PS         Z9, Z9
@@ -49951,35 +50483,35 @@ step:
 	VPSHUFB           Z3, Z7, Z7
 	VPSHUFB           Z4, Z5, Z5
 	VPORD             Z5, Z7, Z7
-	VMOVDQU32         Z7, 960(AX)
+	VMOVDQU32         Z7, 960(DX)
 	VMULPS            Z6, Z14, Z14
 	VCVTDQ2PS         Z15, Z15
 	VMULPS            Z6, Z15, Z15
-	VFMADD231PS.BCST  48(R13), Z8, Z10
-	VFMADD231PS.BCST  52(R13), Z9, Z11
-	VFMADD231PS.BCST  56(R13), Z14, Z12
-	VFMADD231PS.BCST  60(R13), Z15, Z13
-	VMOVUPS           1216(CX), Z5
-	VFNMADD231PS.BCST 48(R14), Z5, Z10
-	VFNMADD231PS.BCST 52(R14), Z5, Z11
-	VFNMADD231PS.BCST 56(R14), Z5, Z12
-	VFNMADD231PS.BCST 60(R14), Z5, Z13
-	VMOVUPS           Z10, 256(R11)
-	VMOVUPS           Z11, 320(R11)
-	VMOVUPS           Z12, 384(R11)
-	VMOVUPS           Z13, 448(R11)
-	ADDQ              $0x00000200, R12
-	ADDQ              $0x00000040, R13
+	VFMADD231PS.BCST  48(R14), Z8, Z10
+	VFMADD231PS.BCST  52(R14), Z9, Z11
+	VFMADD231PS.BCST  56(R14), Z14, Z12
+	VFMADD231PS.BCST  60(R14), Z15, Z13
+	VMOVUPS           1216(BX), Z5
+	VFNMADD231PS.BCST 48(R15), Z5, Z10
+	VFNMADD231PS.BCST 52(R15), Z5, Z11
+	VFNMADD231PS.BCST 56(R15), Z5, Z12
+	VFNMADD231PS.BCST 60(R15), Z5, Z13
+	VMOVUPS           Z10, 256(R12)
+	VMOVUPS           Z11, 320(R12)
+	VMOVUPS           Z12, 384(R12)
+	VMOVUPS           Z13, 448(R12)
+	ADDQ              $0x00000200, R13
 	ADDQ              $0x00000040, R14
+	ADDQ              $0x00000040, R15
 	DECQ              (SP)
 	JNZ               block
-	ADDQ              $0x00000200, R11
+	ADDQ              $0x00000200, R12
 	DECQ              tiles+32(FP)
 	JNZ               tile
 	VZEROUPPER
 	RET
 
-// func fusedIQ2XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedIQ2XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, MMX+
 TEXT ·fusedIQ2XXS512(SB), $0-88
 	MOVQ      x+56(FP), AX
@@ -50990,61 +51522,59 @@ block:
 	VZEROUPPER
 	RET
 
-// func pipedIQ2XXS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+// func pipedIQ2XXS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, MMX+
-TEXT ·pipedIQ2XXS512r8(SB), $8-80
-	MOVQ            buffers+8(FP), AX
-	LEAQ            5120(AX), CX
-	MOVQ            src+16(FP), DX
-	MOVQ            stride+24(FP), BX
-	LEAQ            (BX)(BX*2), SI
-	LEAQ            (DX)(BX*4), DI
-	LEAQ            (DI)(BX*4), R8
-	LEAQ            (R8)(BX*4), R9
-	MOVQ            BX, R10
-	SHLQ            $0x04, R10
-	ADDQ            DX, R10
+TEXT ·pipedIQ2XXS512r8(SB), $8-120
+	MOVQ            ahead+88(FP), AX
+	MOVQ            buffers+8(FP), CX
+	LEAQ            5120(CX), DX
+	MOVQ            src+16(FP), BX
+	MOVQ            stride+24(FP), SI
+	LEAQ            (SI)(SI*2), DI
+	LEAQ            (BX)(SI*4), R8
+	LEAQ            (R8)(SI*4), R9
+	LEAQ            (R9)(SI*4), R10
 	MOVQ            acc+0(FP), R11
 	MOVQ            ·gridIQ2XXS+0(SB), R15
 	KXNORW          K1, K1, K1
 	VMOVDQU32       signMasks<>+0(SB), Z0
 	VMOVDQU32       signParity<>+0(SB), Z1
 	VPXORD          Z2, Z2, Z2
-	VPINSRW         $0x00, (DX), X2, X2
-	VPINSRW         $0x01, (DX)(BX*1), X2, X2
-	VPINSRW         $0x02, (DX)(BX*2), X2, X2
-	VPINSRW         $0x03, (DX)(SI*1), X2, X2
-	VPINSRW         $0x04, (DI), X2, X2
-	VPINSRW         $0x05, (DI)(BX*1), X2, X2
-	VPINSRW         $0x06, (DI)(BX*2), X2, X2
-	VPINSRW         $0x07, (DI)(SI*1), X2, X2
+	VPINSRW         $0x00, (BX), X2, X2
+	VPINSRW         $0x01, (BX)(SI*1), X2, X2
+	VPINSRW         $0x02, (BX)(SI*2), X2, X2
+	VPINSRW         $0x03, (BX)(DI*1), X2, X2
+	VPINSRW         $0x04, (R8), X2, X2
+	VPINSRW         $0x05, (R8)(SI*1), X2, X2
+	VPINSRW         $0x06, (R8)(SI*2), X2, X2
+	VPINSRW         $0x07, (R8)(DI*1), X2, X2
 	VPXORD          Z3, Z3, Z3
-	VPINSRW         $0x00, (R8), X3, X3
-	VPINSRW         $0x01, (R8)(BX*1), X3, X3
-	VPINSRW         $0x02, (R8)(BX*2), X3, X3
-	VPINSRW         $0x03, (R8)(SI*1), X3, X3
-	VPINSRW         $0x04, (R9), X3, X3
-	VPINSRW         $0x05, (R9)(BX*1), X3, X3
-	VPINSRW         $0x06, (R9)(BX*2), X3, X3
-	VPINSRW         $0x07, (R9)(SI*1), X3, X3
+	VPINSRW         $0x00, (R9), X3, X3
+	VPINSRW         $0x01, (R9)(SI*1), X3, X3
+	VPINSRW         $0x02, (R9)(SI*2), X3, X3
+	VPINSRW         $0x03, (R9)(DI*1), X3, X3
+	VPINSRW         $0x04, (R10), X3, X3
+	VPINSRW         $0x05, (R10)(SI*1), X3, X3
+	VPINSRW         $0x06, (R10)(SI*2), X3, X3
+	VPINSRW         $0x07, (R10)(DI*1), X3, X3
 	VINSERTI32X4    $0x01, X3, Y2, Y2
 	VCVTPH2PS       Y2, Z2
-	VBROADCASTI32X4 2(DX), Z3
-	VINSERTI32X4    $0x01, 2(DI), Z3, Z3
-	VINSERTI32X4    $0x02, 2(R8), Z3, Z3
-	VINSERTI32X4    $0x03, 2(R9), Z3, Z3
-	VBROADCASTI32X4 2(DX)(BX*1), Z4
-	VINSERTI32X4    $0x01, 2(DI)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x02, 2(R8)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x03, 2(R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4 2(DX)(BX*2), Z5
-	VINSERTI32X4    $0x01, 2(DI)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x02, 2(R8)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x03, 2(R9)(BX*2), Z5, Z5
-	VBROADCASTI32X4 2(DX)(SI*1), Z6
-	VINSERTI32X4    $0x01, 2(DI)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x02, 2(R8)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x03, 2(R9)(SI*1), Z6, Z6
+	VBROADCASTI32X4 2(BX), Z3
+	VINSERTI32X4    $0x01, 2(R8), Z3, Z3
+	VINSERTI32X4    $0x02, 2(R9), Z3, Z3
+	VINSERTI32X4    $0x03, 2(R10), Z3, Z3
+	VBROADCASTI32X4 2(BX)(SI*1), Z4
+	VINSERTI32X4    $0x01, 2(R8)(SI*1), Z4, Z4
+	VINSERTI32X4    $0x02, 2(R9)(SI*1), Z4, Z4
+	VINSERTI32X4    $0x03, 2(R10)(SI*1), Z4, Z4
+	VBROADCASTI32X4 2(BX)(SI*2), Z5
+	VINSERTI32X4    $0x01, 2(R8)(SI*2), Z5, Z5
+	VINSERTI32X4    $0x02, 2(R9)(SI*2), Z5, Z5
+	VINSERTI32X4    $0x03, 2(R10)(SI*2), Z5, Z5
+	VBROADCASTI32X4 2(BX)(DI*1), Z6
+	VINSERTI32X4    $0x01, 2(R8)(DI*1), Z6, Z6
+	VINSERTI32X4    $0x02, 2(R9)(DI*1), Z6, Z6
+	VINSERTI32X4    $0x03, 2(R10)(DI*1), Z6, Z6
 	VPUNPCKLDQ      Z4, Z3, Z7
 	VPUNPCKHDQ      Z4, Z3, Z3
 	VPUNPCKLDQ      Z6, Z5, Z4
@@ -51058,7 +51588,7 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VADDPS.BCST     dword3f000000<>+0(SB), Z5, Z5
 	VMULPS          Z2, Z5, Z5
 	VMULPS.BCST     dword3e800000<>+0(SB), Z5, Z5
-	VMOVUPS         Z5, 4096(AX)
+	VMOVUPS         Z5, 4096(CX)
 	VPSRLD          $0x00, Z4, Z5
 	VPSRLD          $0x04, Z4, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -51075,15 +51605,15 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z5, Z10, Z10
 	VPSUBB          Z5, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, (AX)
-	PREFETCHT0      (R10)
+	VMOVDQU32       Z10, (CX)
+	PREFETCHT1      (AX)
 	VPXORD          Z5, Z5, Z5
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z9*8), K2, Z5
 	VPXORD          Z8, Z5, Z5
 	VPSUBB          Z8, Z5, Z5
 	VPXORD.BCST     dword80808080<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 64(AX)
+	VMOVDQU32       Z5, 64(CX)
 	VPSRLD          $0x07, Z4, Z5
 	VPSRLD          $0x0b, Z4, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -51100,15 +51630,15 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z5, Z10, Z10
 	VPSUBB          Z5, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 128(AX)
+	VMOVDQU32       Z10, 128(CX)
 	VPXORD          Z5, Z5, Z5
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z9*8), K2, Z5
 	VPXORD          Z8, Z5, Z5
 	VPSUBB          Z8, Z5, Z5
 	VPXORD.BCST     dword80808080<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 192(AX)
-	PREFETCHT0      64(R10)
+	VMOVDQU32       Z5, 192(CX)
+	PREFETCHT1      64(AX)
 	VPSRLD          $0x0e, Z4, Z5
 	VPSRLD          $0x12, Z4, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -51125,14 +51655,14 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z5, Z10, Z10
 	VPSUBB          Z5, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 256(AX)
+	VMOVDQU32       Z10, 256(CX)
 	VPXORD          Z5, Z5, Z5
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z9*8), K2, Z5
 	VPXORD          Z8, Z5, Z5
 	VPSUBB          Z8, Z5, Z5
 	VPXORD.BCST     dword80808080<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 320(AX)
+	VMOVDQU32       Z5, 320(CX)
 	VPSRLD          $0x15, Z4, Z5
 	VPSRLD          $0x19, Z4, Z4
 	VPANDD.BCST     dword00000007<>+0(SB), Z4, Z4
@@ -51148,21 +51678,21 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z5, Z8, Z8
 	VPSUBB          Z5, Z8, Z8
 	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 384(AX)
+	VMOVDQU32       Z8, 384(CX)
 	VPXORD          Z5, Z5, Z5
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z6*8), K2, Z5
 	VPXORD          Z4, Z5, Z5
 	VPSUBB          Z4, Z5, Z5
 	VPXORD.BCST     dword80808080<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 448(AX)
-	PREFETCHT0      128(R10)
+	VMOVDQU32       Z5, 448(CX)
+	PREFETCHT1      128(AX)
 	VPSRLD          $0x1c, Z3, Z4
 	VCVTDQ2PS       Z4, Z4
 	VADDPS.BCST     dword3f000000<>+0(SB), Z4, Z4
 	VMULPS          Z2, Z4, Z4
 	VMULPS.BCST     dword3e800000<>+0(SB), Z4, Z4
-	VMOVUPS         Z4, 4160(AX)
+	VMOVUPS         Z4, 4160(CX)
 	VPSRLD          $0x00, Z3, Z4
 	VPSRLD          $0x04, Z3, Z5
 	VPANDD.BCST     dword00000007<>+0(SB), Z5, Z5
@@ -51179,14 +51709,14 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z4, Z8, Z8
 	VPSUBB          Z4, Z8, Z8
 	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 512(AX)
+	VMOVDQU32       Z8, 512(CX)
 	VPXORD          Z4, Z4, Z4
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z6*8), K2, Z4
 	VPXORD          Z5, Z4, Z4
 	VPSUBB          Z5, Z4, Z4
 	VPXORD.BCST     dword80808080<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 576(AX)
+	VMOVDQU32       Z4, 576(CX)
 	VPSRLD          $0x07, Z3, Z4
 	VPSRLD          $0x0b, Z3, Z5
 	VPANDD.BCST     dword00000007<>+0(SB), Z5, Z5
@@ -51203,15 +51733,15 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z4, Z8, Z8
 	VPSUBB          Z4, Z8, Z8
 	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 640(AX)
+	VMOVDQU32       Z8, 640(CX)
 	VPXORD          Z4, Z4, Z4
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z6*8), K2, Z4
 	VPXORD          Z5, Z4, Z4
 	VPSUBB          Z5, Z4, Z4
 	VPXORD.BCST     dword80808080<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 704(AX)
-	PREFETCHT0      192(R10)
+	VMOVDQU32       Z4, 704(CX)
+	PREFETCHT1      192(AX)
 	VPSRLD          $0x0e, Z3, Z4
 	VPSRLD          $0x12, Z3, Z5
 	VPANDD.BCST     dword00000007<>+0(SB), Z5, Z5
@@ -51228,14 +51758,14 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z4, Z8, Z8
 	VPSUBB          Z4, Z8, Z8
 	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 768(AX)
+	VMOVDQU32       Z8, 768(CX)
 	VPXORD          Z4, Z4, Z4
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z6*8), K2, Z4
 	VPXORD          Z5, Z4, Z4
 	VPSUBB          Z5, Z4, Z4
 	VPXORD.BCST     dword80808080<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 832(AX)
+	VMOVDQU32       Z4, 832(CX)
 	VPSRLD          $0x15, Z3, Z4
 	VPSRLD          $0x19, Z3, Z3
 	VPANDD.BCST     dword00000007<>+0(SB), Z3, Z3
@@ -51251,31 +51781,31 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z4, Z6, Z6
 	VPSUBB          Z4, Z6, Z6
 	VPXORD.BCST     dword80808080<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 896(AX)
+	VMOVDQU32       Z6, 896(CX)
 	VPXORD          Z4, Z4, Z4
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z5*8), K2, Z4
 	VPXORD          Z3, Z4, Z4
 	VPSUBB          Z3, Z4, Z4
 	VPXORD.BCST     dword80808080<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 960(AX)
-	PREFETCHT0      256(R10)
-	VBROADCASTI32X4 18(DX), Z3
-	VINSERTI32X4    $0x01, 18(DI), Z3, Z3
-	VINSERTI32X4    $0x02, 18(R8), Z3, Z3
-	VINSERTI32X4    $0x03, 18(R9), Z3, Z3
-	VBROADCASTI32X4 18(DX)(BX*1), Z4
-	VINSERTI32X4    $0x01, 18(DI)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x02, 18(R8)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x03, 18(R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4 18(DX)(BX*2), Z5
-	VINSERTI32X4    $0x01, 18(DI)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x02, 18(R8)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x03, 18(R9)(BX*2), Z5, Z5
-	VBROADCASTI32X4 18(DX)(SI*1), Z6
-	VINSERTI32X4    $0x01, 18(DI)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x02, 18(R8)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x03, 18(R9)(SI*1), Z6, Z6
+	VMOVDQU32       Z4, 960(CX)
+	PREFETCHT1      256(AX)
+	VBROADCASTI32X4 18(BX), Z3
+	VINSERTI32X4    $0x01, 18(R8), Z3, Z3
+	VINSERTI32X4    $0x02, 18(R9), Z3, Z3
+	VINSERTI32X4    $0x03, 18(R10), Z3, Z3
+	VBROADCASTI32X4 18(BX)(SI*1), Z4
+	VINSERTI32X4    $0x01, 18(R8)(SI*1), Z4, Z4
+	VINSERTI32X4    $0x02, 18(R9)(SI*1), Z4, Z4
+	VINSERTI32X4    $0x03, 18(R10)(SI*1), Z4, Z4
+	VBROADCASTI32X4 18(BX)(SI*2), Z5
+	VINSERTI32X4    $0x01, 18(R8)(SI*2), Z5, Z5
+	VINSERTI32X4    $0x02, 18(R9)(SI*2), Z5, Z5
+	VINSERTI32X4    $0x03, 18(R10)(SI*2), Z5, Z5
+	VBROADCASTI32X4 18(BX)(DI*1), Z6
+	VINSERTI32X4    $0x01, 18(R8)(DI*1), Z6, Z6
+	VINSERTI32X4    $0x02, 18(R9)(DI*1), Z6, Z6
+	VINSERTI32X4    $0x03, 18(R10)(DI*1), Z6, Z6
 	VPUNPCKLDQ      Z4, Z3, Z7
 	VPUNPCKHDQ      Z4, Z3, Z3
 	VPUNPCKLDQ      Z6, Z5, Z4
@@ -51289,7 +51819,7 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VADDPS.BCST     dword3f000000<>+0(SB), Z5, Z5
 	VMULPS          Z2, Z5, Z5
 	VMULPS.BCST     dword3e800000<>+0(SB), Z5, Z5
-	VMOVUPS         Z5, 4224(AX)
+	VMOVUPS         Z5, 4224(CX)
 	VPSRLD          $0x00, Z4, Z5
 	VPSRLD          $0x04, Z4, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -51306,14 +51836,14 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z5, Z10, Z10
 	VPSUBB          Z5, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 1024(AX)
+	VMOVDQU32       Z10, 1024(CX)
 	VPXORD          Z5, Z5, Z5
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z9*8), K2, Z5
 	VPXORD          Z8, Z5, Z5
 	VPSUBB          Z8, Z5, Z5
 	VPXORD.BCST     dword80808080<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 1088(AX)
+	VMOVDQU32       Z5, 1088(CX)
 	VPSRLD          $0x07, Z4, Z5
 	VPSRLD          $0x0b, Z4, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -51330,15 +51860,15 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z5, Z10, Z10
 	VPSUBB          Z5, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 1152(AX)
-	PREFETCHT0      320(R10)
+	VMOVDQU32       Z10, 1152(CX)
+	PREFETCHT1      320(AX)
 	VPXORD          Z5, Z5, Z5
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z9*8), K2, Z5
 	VPXORD          Z8, Z5, Z5
 	VPSUBB          Z8, Z5, Z5
 	VPXORD.BCST     dword80808080<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 1216(AX)
+	VMOVDQU32       Z5, 1216(CX)
 	VPSRLD          $0x0e, Z4, Z5
 	VPSRLD          $0x12, Z4, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -51355,14 +51885,14 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z5, Z10, Z10
 	VPSUBB          Z5, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 1280(AX)
+	VMOVDQU32       Z10, 1280(CX)
 	VPXORD          Z5, Z5, Z5
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z9*8), K2, Z5
 	VPXORD          Z8, Z5, Z5
 	VPSUBB          Z8, Z5, Z5
 	VPXORD.BCST     dword80808080<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 1344(AX)
+	VMOVDQU32       Z5, 1344(CX)
 	VPSRLD          $0x15, Z4, Z5
 	VPSRLD          $0x19, Z4, Z4
 	VPANDD.BCST     dword00000007<>+0(SB), Z4, Z4
@@ -51378,21 +51908,21 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z5, Z8, Z8
 	VPSUBB          Z5, Z8, Z8
 	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 1408(AX)
-	PREFETCHT0      384(R10)
+	VMOVDQU32       Z8, 1408(CX)
+	PREFETCHT1      384(AX)
 	VPXORD          Z5, Z5, Z5
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z6*8), K2, Z5
 	VPXORD          Z4, Z5, Z5
 	VPSUBB          Z4, Z5, Z5
 	VPXORD.BCST     dword80808080<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 1472(AX)
+	VMOVDQU32       Z5, 1472(CX)
 	VPSRLD          $0x1c, Z3, Z4
 	VCVTDQ2PS       Z4, Z4
 	VADDPS.BCST     dword3f000000<>+0(SB), Z4, Z4
 	VMULPS          Z2, Z4, Z4
 	VMULPS.BCST     dword3e800000<>+0(SB), Z4, Z4
-	VMOVUPS         Z4, 4288(AX)
+	VMOVUPS         Z4, 4288(CX)
 	VPSRLD          $0x00, Z3, Z4
 	VPSRLD          $0x04, Z3, Z5
 	VPANDD.BCST     dword00000007<>+0(SB), Z5, Z5
@@ -51409,14 +51939,14 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z4, Z8, Z8
 	VPSUBB          Z4, Z8, Z8
 	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 1536(AX)
+	VMOVDQU32       Z8, 1536(CX)
 	VPXORD          Z4, Z4, Z4
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z6*8), K2, Z4
 	VPXORD          Z5, Z4, Z4
 	VPSUBB          Z5, Z4, Z4
 	VPXORD.BCST     dword80808080<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 1600(AX)
+	VMOVDQU32       Z4, 1600(CX)
 	VPSRLD          $0x07, Z3, Z4
 	VPSRLD          $0x0b, Z3, Z5
 	VPANDD.BCST     dword00000007<>+0(SB), Z5, Z5
@@ -51433,15 +51963,15 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z4, Z8, Z8
 	VPSUBB          Z4, Z8, Z8
 	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 1664(AX)
-	PREFETCHT0      448(R10)
+	VMOVDQU32       Z8, 1664(CX)
+	PREFETCHT1      448(AX)
 	VPXORD          Z4, Z4, Z4
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z6*8), K2, Z4
 	VPXORD          Z5, Z4, Z4
 	VPSUBB          Z5, Z4, Z4
 	VPXORD.BCST     dword80808080<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 1728(AX)
+	VMOVDQU32       Z4, 1728(CX)
 	VPSRLD          $0x0e, Z3, Z4
 	VPSRLD          $0x12, Z3, Z5
 	VPANDD.BCST     dword00000007<>+0(SB), Z5, Z5
@@ -51458,14 +51988,14 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z4, Z8, Z8
 	VPSUBB          Z4, Z8, Z8
 	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 1792(AX)
+	VMOVDQU32       Z8, 1792(CX)
 	VPXORD          Z4, Z4, Z4
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z6*8), K2, Z4
 	VPXORD          Z5, Z4, Z4
 	VPSUBB          Z5, Z4, Z4
 	VPXORD.BCST     dword80808080<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 1856(AX)
+	VMOVDQU32       Z4, 1856(CX)
 	VPSRLD          $0x15, Z3, Z4
 	VPSRLD          $0x19, Z3, Z3
 	VPANDD.BCST     dword00000007<>+0(SB), Z3, Z3
@@ -51481,31 +52011,31 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z4, Z6, Z6
 	VPSUBB          Z4, Z6, Z6
 	VPXORD.BCST     dword80808080<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 1920(AX)
-	PREFETCHT0      512(R10)
+	VMOVDQU32       Z6, 1920(CX)
+	PREFETCHT1      512(AX)
 	VPXORD          Z4, Z4, Z4
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z5*8), K2, Z4
 	VPXORD          Z3, Z4, Z4
 	VPSUBB          Z3, Z4, Z4
 	VPXORD.BCST     dword80808080<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 1984(AX)
-	VBROADCASTI32X4 34(DX), Z3
-	VINSERTI32X4    $0x01, 34(DI), Z3, Z3
-	VINSERTI32X4    $0x02, 34(R8), Z3, Z3
-	VINSERTI32X4    $0x03, 34(R9), Z3, Z3
-	VBROADCASTI32X4 34(DX)(BX*1), Z4
-	VINSERTI32X4    $0x01, 34(DI)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x02, 34(R8)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x03, 34(R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4 34(DX)(BX*2), Z5
-	VINSERTI32X4    $0x01, 34(DI)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x02, 34(R8)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x03, 34(R9)(BX*2), Z5, Z5
-	VBROADCASTI32X4 34(DX)(SI*1), Z6
-	VINSERTI32X4    $0x01, 34(DI)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x02, 34(R8)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x03, 34(R9)(SI*1), Z6, Z6
+	VMOVDQU32       Z4, 1984(CX)
+	VBROADCASTI32X4 34(BX), Z3
+	VINSERTI32X4    $0x01, 34(R8), Z3, Z3
+	VINSERTI32X4    $0x02, 34(R9), Z3, Z3
+	VINSERTI32X4    $0x03, 34(R10), Z3, Z3
+	VBROADCASTI32X4 34(BX)(SI*1), Z4
+	VINSERTI32X4    $0x01, 34(R8)(SI*1), Z4, Z4
+	VINSERTI32X4    $0x02, 34(R9)(SI*1), Z4, Z4
+	VINSERTI32X4    $0x03, 34(R10)(SI*1), Z4, Z4
+	VBROADCASTI32X4 34(BX)(SI*2), Z5
+	VINSERTI32X4    $0x01, 34(R8)(SI*2), Z5, Z5
+	VINSERTI32X4    $0x02, 34(R9)(SI*2), Z5, Z5
+	VINSERTI32X4    $0x03, 34(R10)(SI*2), Z5, Z5
+	VBROADCASTI32X4 34(BX)(DI*1), Z6
+	VINSERTI32X4    $0x01, 34(R8)(DI*1), Z6, Z6
+	VINSERTI32X4    $0x02, 34(R9)(DI*1), Z6, Z6
+	VINSERTI32X4    $0x03, 34(R10)(DI*1), Z6, Z6
 	VPUNPCKLDQ      Z4, Z3, Z7
 	VPUNPCKHDQ      Z4, Z3, Z3
 	VPUNPCKLDQ      Z6, Z5, Z4
@@ -51519,7 +52049,7 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VADDPS.BCST     dword3f000000<>+0(SB), Z5, Z5
 	VMULPS          Z2, Z5, Z5
 	VMULPS.BCST     dword3e800000<>+0(SB), Z5, Z5
-	VMOVUPS         Z5, 4352(AX)
+	VMOVUPS         Z5, 4352(CX)
 	VPSRLD          $0x00, Z4, Z5
 	VPSRLD          $0x04, Z4, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -51536,15 +52066,15 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z5, Z10, Z10
 	VPSUBB          Z5, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 2048(AX)
+	VMOVDQU32       Z10, 2048(CX)
 	VPXORD          Z5, Z5, Z5
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z9*8), K2, Z5
 	VPXORD          Z8, Z5, Z5
 	VPSUBB          Z8, Z5, Z5
 	VPXORD.BCST     dword80808080<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 2112(AX)
-	PREFETCHT0      576(R10)
+	VMOVDQU32       Z5, 2112(CX)
+	PREFETCHT1      576(AX)
 	VPSRLD          $0x07, Z4, Z5
 	VPSRLD          $0x0b, Z4, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -51561,14 +52091,14 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z5, Z10, Z10
 	VPSUBB          Z5, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 2176(AX)
+	VMOVDQU32       Z10, 2176(CX)
 	VPXORD          Z5, Z5, Z5
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z9*8), K2, Z5
 	VPXORD          Z8, Z5, Z5
 	VPSUBB          Z8, Z5, Z5
 	VPXORD.BCST     dword80808080<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 2240(AX)
+	VMOVDQU32       Z5, 2240(CX)
 	VPSRLD          $0x0e, Z4, Z5
 	VPSRLD          $0x12, Z4, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -51585,15 +52115,15 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z5, Z10, Z10
 	VPSUBB          Z5, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 2304(AX)
+	VMOVDQU32       Z10, 2304(CX)
 	VPXORD          Z5, Z5, Z5
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z9*8), K2, Z5
 	VPXORD          Z8, Z5, Z5
 	VPSUBB          Z8, Z5, Z5
 	VPXORD.BCST     dword80808080<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 2368(AX)
-	PREFETCHT0      640(R10)
+	VMOVDQU32       Z5, 2368(CX)
+	PREFETCHT1      640(AX)
 	VPSRLD          $0x15, Z4, Z5
 	VPSRLD          $0x19, Z4, Z4
 	VPANDD.BCST     dword00000007<>+0(SB), Z4, Z4
@@ -51609,20 +52139,20 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z5, Z8, Z8
 	VPSUBB          Z5, Z8, Z8
 	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 2432(AX)
+	VMOVDQU32       Z8, 2432(CX)
 	VPXORD          Z5, Z5, Z5
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z6*8), K2, Z5
 	VPXORD          Z4, Z5, Z5
 	VPSUBB          Z4, Z5, Z5
 	VPXORD.BCST     dword80808080<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 2496(AX)
+	VMOVDQU32       Z5, 2496(CX)
 	VPSRLD          $0x1c, Z3, Z4
 	VCVTDQ2PS       Z4, Z4
 	VADDPS.BCST     dword3f000000<>+0(SB), Z4, Z4
 	VMULPS          Z2, Z4, Z4
 	VMULPS.BCST     dword3e800000<>+0(SB), Z4, Z4
-	VMOVUPS         Z4, 4416(AX)
+	VMOVUPS         Z4, 4416(CX)
 	VPSRLD          $0x00, Z3, Z4
 	VPSRLD          $0x04, Z3, Z5
 	VPANDD.BCST     dword00000007<>+0(SB), Z5, Z5
@@ -51639,15 +52169,15 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z4, Z8, Z8
 	VPSUBB          Z4, Z8, Z8
 	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 2560(AX)
+	VMOVDQU32       Z8, 2560(CX)
 	VPXORD          Z4, Z4, Z4
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z6*8), K2, Z4
 	VPXORD          Z5, Z4, Z4
 	VPSUBB          Z5, Z4, Z4
 	VPXORD.BCST     dword80808080<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 2624(AX)
-	PREFETCHT0      704(R10)
+	VMOVDQU32       Z4, 2624(CX)
+	PREFETCHT1      704(AX)
 	VPSRLD          $0x07, Z3, Z4
 	VPSRLD          $0x0b, Z3, Z5
 	VPANDD.BCST     dword00000007<>+0(SB), Z5, Z5
@@ -51664,14 +52194,14 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z4, Z8, Z8
 	VPSUBB          Z4, Z8, Z8
 	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 2688(AX)
+	VMOVDQU32       Z8, 2688(CX)
 	VPXORD          Z4, Z4, Z4
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z6*8), K2, Z4
 	VPXORD          Z5, Z4, Z4
 	VPSUBB          Z5, Z4, Z4
 	VPXORD.BCST     dword80808080<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 2752(AX)
+	VMOVDQU32       Z4, 2752(CX)
 	VPSRLD          $0x0e, Z3, Z4
 	VPSRLD          $0x12, Z3, Z5
 	VPANDD.BCST     dword00000007<>+0(SB), Z5, Z5
@@ -51688,15 +52218,15 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z4, Z8, Z8
 	VPSUBB          Z4, Z8, Z8
 	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 2816(AX)
+	VMOVDQU32       Z8, 2816(CX)
 	VPXORD          Z4, Z4, Z4
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z6*8), K2, Z4
 	VPXORD          Z5, Z4, Z4
 	VPSUBB          Z5, Z4, Z4
 	VPXORD.BCST     dword80808080<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 2880(AX)
-	PREFETCHT0      768(R10)
+	VMOVDQU32       Z4, 2880(CX)
+	PREFETCHT1      768(AX)
 	VPSRLD          $0x15, Z3, Z4
 	VPSRLD          $0x19, Z3, Z3
 	VPANDD.BCST     dword00000007<>+0(SB), Z3, Z3
@@ -51712,30 +52242,30 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z4, Z6, Z6
 	VPSUBB          Z4, Z6, Z6
 	VPXORD.BCST     dword80808080<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 2944(AX)
+	VMOVDQU32       Z6, 2944(CX)
 	VPXORD          Z4, Z4, Z4
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z5*8), K2, Z4
 	VPXORD          Z3, Z4, Z4
 	VPSUBB          Z3, Z4, Z4
 	VPXORD.BCST     dword80808080<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 3008(AX)
-	VBROADCASTI32X4 50(DX), Z3
-	VINSERTI32X4    $0x01, 50(DI), Z3, Z3
-	VINSERTI32X4    $0x02, 50(R8), Z3, Z3
-	VINSERTI32X4    $0x03, 50(R9), Z3, Z3
-	VBROADCASTI32X4 50(DX)(BX*1), Z4
-	VINSERTI32X4    $0x01, 50(DI)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x02, 50(R8)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x03, 50(R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4 50(DX)(BX*2), Z5
-	VINSERTI32X4    $0x01, 50(DI)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x02, 50(R8)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x03, 50(R9)(BX*2), Z5, Z5
-	VBROADCASTI32X4 50(DX)(SI*1), Z6
-	VINSERTI32X4    $0x01, 50(DI)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x02, 50(R8)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x03, 50(R9)(SI*1), Z6, Z6
+	VMOVDQU32       Z4, 3008(CX)
+	VBROADCASTI32X4 50(BX), Z3
+	VINSERTI32X4    $0x01, 50(R8), Z3, Z3
+	VINSERTI32X4    $0x02, 50(R9), Z3, Z3
+	VINSERTI32X4    $0x03, 50(R10), Z3, Z3
+	VBROADCASTI32X4 50(BX)(SI*1), Z4
+	VINSERTI32X4    $0x01, 50(R8)(SI*1), Z4, Z4
+	VINSERTI32X4    $0x02, 50(R9)(SI*1), Z4, Z4
+	VINSERTI32X4    $0x03, 50(R10)(SI*1), Z4, Z4
+	VBROADCASTI32X4 50(BX)(SI*2), Z5
+	VINSERTI32X4    $0x01, 50(R8)(SI*2), Z5, Z5
+	VINSERTI32X4    $0x02, 50(R9)(SI*2), Z5, Z5
+	VINSERTI32X4    $0x03, 50(R10)(SI*2), Z5, Z5
+	VBROADCASTI32X4 50(BX)(DI*1), Z6
+	VINSERTI32X4    $0x01, 50(R8)(DI*1), Z6, Z6
+	VINSERTI32X4    $0x02, 50(R9)(DI*1), Z6, Z6
+	VINSERTI32X4    $0x03, 50(R10)(DI*1), Z6, Z6
 	VPUNPCKLDQ      Z4, Z3, Z7
 	VPUNPCKHDQ      Z4, Z3, Z3
 	VPUNPCKLDQ      Z6, Z5, Z4
@@ -51749,7 +52279,7 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VADDPS.BCST     dword3f000000<>+0(SB), Z5, Z5
 	VMULPS          Z2, Z5, Z5
 	VMULPS.BCST     dword3e800000<>+0(SB), Z5, Z5
-	VMOVUPS         Z5, 4480(AX)
+	VMOVUPS         Z5, 4480(CX)
 	VPSRLD          $0x00, Z4, Z5
 	VPSRLD          $0x04, Z4, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -51766,15 +52296,15 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z5, Z10, Z10
 	VPSUBB          Z5, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 3072(AX)
-	PREFETCHT0      832(R10)
+	VMOVDQU32       Z10, 3072(CX)
+	PREFETCHT1      832(AX)
 	VPXORD          Z5, Z5, Z5
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z9*8), K2, Z5
 	VPXORD          Z8, Z5, Z5
 	VPSUBB          Z8, Z5, Z5
 	VPXORD.BCST     dword80808080<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 3136(AX)
+	VMOVDQU32       Z5, 3136(CX)
 	VPSRLD          $0x07, Z4, Z5
 	VPSRLD          $0x0b, Z4, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -51791,14 +52321,14 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z5, Z10, Z10
 	VPSUBB          Z5, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 3200(AX)
+	VMOVDQU32       Z10, 3200(CX)
 	VPXORD          Z5, Z5, Z5
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z9*8), K2, Z5
 	VPXORD          Z8, Z5, Z5
 	VPSUBB          Z8, Z5, Z5
 	VPXORD.BCST     dword80808080<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 3264(AX)
+	VMOVDQU32       Z5, 3264(CX)
 	VPSRLD          $0x0e, Z4, Z5
 	VPSRLD          $0x12, Z4, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -51815,15 +52345,15 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z5, Z10, Z10
 	VPSUBB          Z5, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 3328(AX)
-	PREFETCHT0      896(R10)
+	VMOVDQU32       Z10, 3328(CX)
+	PREFETCHT1      896(AX)
 	VPXORD          Z5, Z5, Z5
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z9*8), K2, Z5
 	VPXORD          Z8, Z5, Z5
 	VPSUBB          Z8, Z5, Z5
 	VPXORD.BCST     dword80808080<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 3392(AX)
+	VMOVDQU32       Z5, 3392(CX)
 	VPSRLD          $0x15, Z4, Z5
 	VPSRLD          $0x19, Z4, Z4
 	VPANDD.BCST     dword00000007<>+0(SB), Z4, Z4
@@ -51839,20 +52369,20 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z5, Z8, Z8
 	VPSUBB          Z5, Z8, Z8
 	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 3456(AX)
+	VMOVDQU32       Z8, 3456(CX)
 	VPXORD          Z5, Z5, Z5
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z6*8), K2, Z5
 	VPXORD          Z4, Z5, Z5
 	VPSUBB          Z4, Z5, Z5
 	VPXORD.BCST     dword80808080<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 3520(AX)
+	VMOVDQU32       Z5, 3520(CX)
 	VPSRLD          $0x1c, Z3, Z4
 	VCVTDQ2PS       Z4, Z4
 	VADDPS.BCST     dword3f000000<>+0(SB), Z4, Z4
 	VMULPS          Z2, Z4, Z4
 	VMULPS.BCST     dword3e800000<>+0(SB), Z4, Z4
-	VMOVUPS         Z4, 4544(AX)
+	VMOVUPS         Z4, 4544(CX)
 	VPSRLD          $0x00, Z3, Z2
 	VPSRLD          $0x04, Z3, Z4
 	VPANDD.BCST     dword00000007<>+0(SB), Z4, Z4
@@ -51869,15 +52399,15 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z2, Z6, Z6
 	VPSUBB          Z2, Z6, Z6
 	VPXORD.BCST     dword80808080<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 3584(AX)
-	PREFETCHT0      960(R10)
+	VMOVDQU32       Z6, 3584(CX)
+	PREFETCHT1      960(AX)
 	VPXORD          Z2, Z2, Z2
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z5*8), K2, Z2
 	VPXORD          Z4, Z2, Z2
 	VPSUBB          Z4, Z2, Z2
 	VPXORD.BCST     dword80808080<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 3648(AX)
+	VMOVDQU32       Z2, 3648(CX)
 	VPSRLD          $0x07, Z3, Z2
 	VPSRLD          $0x0b, Z3, Z4
 	VPANDD.BCST     dword00000007<>+0(SB), Z4, Z4
@@ -51894,14 +52424,14 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z2, Z6, Z6
 	VPSUBB          Z2, Z6, Z6
 	VPXORD.BCST     dword80808080<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 3712(AX)
+	VMOVDQU32       Z6, 3712(CX)
 	VPXORD          Z2, Z2, Z2
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z5*8), K2, Z2
 	VPXORD          Z4, Z2, Z2
 	VPSUBB          Z4, Z2, Z2
 	VPXORD.BCST     dword80808080<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 3776(AX)
+	VMOVDQU32       Z2, 3776(CX)
 	VPSRLD          $0x0e, Z3, Z2
 	VPSRLD          $0x12, Z3, Z4
 	VPANDD.BCST     dword00000007<>+0(SB), Z4, Z4
@@ -51918,15 +52448,15 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z2, Z6, Z6
 	VPSUBB          Z2, Z6, Z6
 	VPXORD.BCST     dword80808080<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 3840(AX)
-	PREFETCHT0      1024(R10)
+	VMOVDQU32       Z6, 3840(CX)
+	PREFETCHT1      1024(AX)
 	VPXORD          Z2, Z2, Z2
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z5*8), K2, Z2
 	VPXORD          Z4, Z2, Z2
 	VPSUBB          Z4, Z2, Z2
 	VPXORD.BCST     dword80808080<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 3904(AX)
+	VMOVDQU32       Z2, 3904(CX)
 	VPSRLD          $0x15, Z3, Z2
 	VPSRLD          $0x19, Z3, Z3
 	VPANDD.BCST     dword00000007<>+0(SB), Z3, Z3
@@ -51942,14 +52472,14 @@ TEXT ·pipedIQ2XXS512r8(SB), $8-80
 	VPXORD          Z2, Z5, Z5
 	VPSUBB          Z2, Z5, Z5
 	VPXORD.BCST     dword80808080<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 3968(AX)
+	VMOVDQU32       Z5, 3968(CX)
 	VPXORD          Z2, Z2, Z2
 	KMOVW           K1, K2
 	VPGATHERDD      4(R15)(Z4*8), K2, Z2
 	VPXORD          Z3, Z2, Z2
 	VPSUBB          Z3, Z2, Z2
 	VPXORD.BCST     dword80808080<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 4032(AX)
+	VMOVDQU32       Z2, 4032(CX)
 
 tile:
 	MOVQ x+48(FP), R12
@@ -51959,58 +52489,63 @@ tile:
 	MOVQ BP, (SP)
 
 block:
-	XCHGQ  AX, CX
+	XCHGQ  CX, DX
 	MOVQ   $0x00000042, BP
 	CMPQ   (SP), $0x01
 	JNE    step
-	IMUL3Q $0x0f, BX, BP
+	IMUL3Q $0x0f, SI, BP
 	ADDQ   $0x42, BP
 	CMPQ   tiles+32(FP), $0x01
 	JNE    step
 	XORQ   BP, BP
 
 step:
-	ADDQ             BP, DX
-	ADDQ             BP, DI
-	ADDQ             BP, R8
-	ADDQ             BP, R9
-	ADDQ             $0x00000420, R10
+	ADDQ BP, BX
+	ADDQ BP, R8
+	ADDQ BP, R9
+	ADDQ BP, R10
+	ADDQ $0x00000420, AX
+	DECQ left+104(FP)
+	JNZ  fetchleft
+	MOVQ then+112(FP), AX
+
+fetchleft:
 	VPXORD           Z2, Z2, Z2
-	VPINSRW          $0x00, (DX), X2, X2
-	VPINSRW          $0x01, (DX)(BX*1), X2, X2
-	VPINSRW          $0x02, (DX)(BX*2), X2, X2
-	VPINSRW          $0x03, (DX)(SI*1), X2, X2
-	VPINSRW          $0x04, (DI), X2, X2
-	VPINSRW          $0x05, (DI)(BX*1), X2, X2
-	VPINSRW          $0x06, (DI)(BX*2), X2, X2
-	VPINSRW          $0x07, (DI)(SI*1), X2, X2
+	VPINSRW          $0x00, (BX), X2, X2
+	VPINSRW          $0x01, (BX)(SI*1), X2, X2
+	VPINSRW          $0x02, (BX)(SI*2), X2, X2
+	VPINSRW          $0x03, (BX)(DI*1), X2, X2
+	VPINSRW          $0x04, (R8), X2, X2
+	VPINSRW          $0x05, (R8)(SI*1), X2, X2
+	VPINSRW          $0x06, (R8)(SI*2), X2, X2
+	VPINSRW          $0x07, (R8)(DI*1), X2, X2
 	VPXORD           Z3, Z3, Z3
-	VPINSRW          $0x00, (R8), X3, X3
-	VPINSRW          $0x01, (R8)(BX*1), X3, X3
-	VPINSRW          $0x02, (R8)(BX*2), X3, X3
-	VPINSRW          $0x03, (R8)(SI*1), X3, X3
-	VPINSRW          $0x04, (R9), X3, X3
-	VPINSRW          $0x05, (R9)(BX*1), X3, X3
-	VPINSRW          $0x06, (R9)(BX*2), X3, X3
-	VPINSRW          $0x07, (R9)(SI*1), X3, X3
+	VPINSRW          $0x00, (R9), X3, X3
+	VPINSRW          $0x01, (R9)(SI*1), X3, X3
+	VPINSRW          $0x02, (R9)(SI*2), X3, X3
+	VPINSRW          $0x03, (R9)(DI*1), X3, X3
+	VPINSRW          $0x04, (R10), X3, X3
+	VPINSRW          $0x05, (R10)(SI*1), X3, X3
+	VPINSRW          $0x06, (R10)(SI*2), X3, X3
+	VPINSRW          $0x07, (R10)(DI*1), X3, X3
 	VINSERTI32X4     $0x01, X3, Y2, Y2
 	VCVTPH2PS        Y2, Z2
-	VBROADCASTI32X4  2(DX), Z3
-	VINSERTI32X4     $0x01, 2(DI), Z3, Z3
-	VINSERTI32X4     $0x02, 2(R8), Z3, Z3
-	VINSERTI32X4     $0x03, 2(R9), Z3, Z3
-	VBROADCASTI32X4  2(DX)(BX*1), Z4
-	VINSERTI32X4     $0x01, 2(DI)(BX*1), Z4, Z4
-	VINSERTI32X4     $0x02, 2(R8)(BX*1), Z4, Z4
-	VINSERTI32X4     $0x03, 2(R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4  2(DX)(BX*2), Z5
-	VINSERTI32X4     $0x01, 2(DI)(BX*2), Z5, Z5
-	VINSERTI32X4     $0x02, 2(R8)(BX*2), Z5, Z5
-	VINSERTI32X4     $0x03, 2(R9)(BX*2), Z5, Z5
-	VBROADCASTI32X4  2(DX)(SI*1), Z6
-	VINSERTI32X4     $0x01, 2(DI)(SI*1), Z6, Z6
-	VINSERTI32X4     $0x02, 2(R8)(SI*1), Z6, Z6
-	VINSERTI32X4     $0x03, 2(R9)(SI*1), Z6, Z6
+	VBROADCASTI32X4  2(BX), Z3
+	VINSERTI32X4     $0x01, 2(R8), Z3, Z3
+	VINSERTI32X4     $0x02, 2(R9), Z3, Z3
+	VINSERTI32X4     $0x03, 2(R10), Z3, Z3
+	VBROADCASTI32X4  2(BX)(SI*1), Z4
+	VINSERTI32X4     $0x01, 2(R8)(SI*1), Z4, Z4
+	VINSERTI32X4     $0x02, 2(R9)(SI*1), Z4, Z4
+	VINSERTI32X4     $0x03, 2(R10)(SI*1), Z4, Z4
+	VBROADCASTI32X4  2(BX)(SI*2), Z5
+	VINSERTI32X4     $0x01, 2(R8)(SI*2), Z5, Z5
+	VINSERTI32X4     $0x02, 2(R9)(SI*2), Z5, Z5
+	VINSERTI32X4     $0x03, 2(R10)(SI*2), Z5, Z5
+	VBROADCASTI32X4  2(BX)(DI*1), Z6
+	VINSERTI32X4     $0x01, 2(R8)(DI*1), Z6, Z6
+	VINSERTI32X4     $0x02, 2(R9)(DI*1), Z6, Z6
+	VINSERTI32X4     $0x03, 2(R10)(DI*1), Z6, Z6
 	VPUNPCKLDQ       Z4, Z3, Z7
 	VPUNPCKHDQ       Z4, Z3, Z3
 	VPUNPCKLDQ       Z6, Z5, Z4
@@ -52024,7 +52559,7 @@ step:
 	VADDPS.BCST      dword3f000000<>+0(SB), Z5, Z5
 	VMULPS           Z2, Z5, Z5
 	VMULPS.BCST      dword3e800000<>+0(SB), Z5, Z5
-	VMOVUPS          Z5, 4096(AX)
+	VMOVUPS          Z5, 4096(CX)
 	VPSRLD           $0x00, Z4, Z5
 	VPSRLD           $0x04, Z4, Z8
 	VPANDD.BCST      dword00000007<>+0(SB), Z8, Z8
@@ -52041,8 +52576,8 @@ step:
 	VPXORD           Z5, Z10, Z10
 	VPSUBB           Z5, Z10, Z10
 	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32        Z10, (AX)
-	PREFETCHT0       (R10)
+	VMOVDQU32        Z10, (CX)
+	PREFETCHT1       (AX)
 	VMOVUPS          (R11), Z5
 	VMOVUPS          64(R11), Z10
 	VMOVUPS          128(R11), Z11
@@ -52051,12 +52586,12 @@ step:
 	VPBROADCASTD     4(R14), Z14
 	VPBROADCASTD     8(R14), Z15
 	VPBROADCASTD     12(R14), Z16
-	VMOVDQU32        (CX), Z17
+	VMOVDQU32        (DX), Z17
 	VPDPBUSD.BCST    (R12), Z17, Z13
 	VPDPBUSD.BCST    4(R12), Z17, Z14
 	VPDPBUSD.BCST    8(R12), Z17, Z15
 	VPDPBUSD.BCST    12(R12), Z17, Z16
-	VMOVDQU32        64(CX), Z17
+	VMOVDQU32        64(DX), Z17
 	VPDPBUSD.BCST    32(R12), Z17, Z13
 	VPXORD           Z18, Z18, Z18
 	KMOVW            K1, K2
@@ -52064,21 +52599,21 @@ step:
 	VPXORD           Z8, Z18, Z18
 	VPSUBB           Z8, Z18, Z18
 	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
-	VMOVDQU32        Z18, 64(AX)
+	VMOVDQU32        Z18, 64(CX)
 	VPDPBUSD.BCST    36(R12), Z17, Z14
 	VPDPBUSD.BCST    40(R12), Z17, Z15
 	VPDPBUSD.BCST    44(R12), Z17, Z16
-	VMOVDQU32        128(CX), Z8
+	VMOVDQU32        128(DX), Z8
 	VPDPBUSD.BCST    64(R12), Z8, Z13
 	VPDPBUSD.BCST    68(R12), Z8, Z14
 	VPDPBUSD.BCST    72(R12), Z8, Z15
 	VPDPBUSD.BCST    76(R12), Z8, Z16
-	VMOVDQU32        192(CX), Z8
+	VMOVDQU32        192(DX), Z8
 	VPDPBUSD.BCST    96(R12), Z8, Z13
 	VPDPBUSD.BCST    100(R12), Z8, Z14
 	VPDPBUSD.BCST    104(R12), Z8, Z15
 	VPDPBUSD.BCST    108(R12), Z8, Z16
-	VMOVDQU32        256(CX), Z8
+	VMOVDQU32        256(DX), Z8
 	VPSRLD           $0x07, Z4, Z9
 	VPSRLD           $0x0b, Z4, Z17
 	VPANDD.BCST      dword00000007<>+0(SB), Z17, Z17
@@ -52095,35 +52630,35 @@ step:
 	VPXORD           Z9, Z19, Z19
 	VPSUBB           Z9, Z19, Z19
 	VPXORD.BCST      dword80808080<>+0(SB), Z19, Z19
-	VMOVDQU32        Z19, 128(AX)
+	VMOVDQU32        Z19, 128(CX)
 	VPDPBUSD.BCST    128(R12), Z8, Z13
 	VPDPBUSD.BCST    132(R12), Z8, Z14
 	VPDPBUSD.BCST    136(R12), Z8, Z15
 	VPDPBUSD.BCST    140(R12), Z8, Z16
-	VMOVDQU32        320(CX), Z8
+	VMOVDQU32        320(DX), Z8
 	VPDPBUSD.BCST    160(R12), Z8, Z13
 	VPDPBUSD.BCST    164(R12), Z8, Z14
 	VPDPBUSD.BCST    168(R12), Z8, Z15
 	VPDPBUSD.BCST    172(R12), Z8, Z16
-	VMOVDQU32        384(CX), Z8
+	VMOVDQU32        384(DX), Z8
 	VPDPBUSD.BCST    192(R12), Z8, Z13
 	VPDPBUSD.BCST    196(R12), Z8, Z14
 	VPDPBUSD.BCST    200(R12), Z8, Z15
 	VPDPBUSD.BCST    204(R12), Z8, Z16
-	VMOVDQU32        448(CX), Z8
+	VMOVDQU32        448(DX), Z8
 	VPXORD           Z9, Z9, Z9
 	KMOVW            K1, K2
 	VPGATHERDD       4(R15)(Z18*8), K2, Z9
 	VPXORD           Z17, Z9, Z9
 	VPSUBB           Z17, Z9, Z9
 	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32        Z9, 192(AX)
-	PREFETCHT0       64(R10)
+	VMOVDQU32        Z9, 192(CX)
+	PREFETCHT1       64(AX)
 	VPDPBUSD.BCST    224(R12), Z8, Z13
 	VPDPBUSD.BCST    228(R12), Z8, Z14
 	VPDPBUSD.BCST    232(R12), Z8, Z15
 	VPDPBUSD.BCST    236(R12), Z8, Z16
-	VMOVUPS          4096(CX), Z8
+	VMOVUPS          4096(DX), Z8
 	VCVTDQ2PS        Z13, Z13
 	VMULPS           Z8, Z13, Z13
 	VCVTDQ2PS        Z14, Z14
@@ -52149,7 +52684,7 @@ step:
 	VPXORD           Z8, Z17, Z17
 	VPSUBB           Z8, Z17, Z17
 	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 256(AX)
+	VMOVDQU32        Z17, 256(CX)
 	VFMADD231PS.BCST 4(R13), Z14, Z10
 	VFMADD231PS.BCST 8(R13), Z15, Z11
 	VFMADD231PS.BCST 12(R13), Z16, Z12
@@ -52157,12 +52692,12 @@ step:
 	VPBROADCASTD     36(R14), Z14
 	VPBROADCASTD     40(R14), Z15
 	VPBROADCASTD     44(R14), Z16
-	VMOVDQU32        512(CX), Z17
+	VMOVDQU32        512(DX), Z17
 	VPDPBUSD.BCST    256(R12), Z17, Z8
 	VPDPBUSD.BCST    260(R12), Z17, Z14
 	VPDPBUSD.BCST    264(R12), Z17, Z15
 	VPDPBUSD.BCST    268(R12), Z17, Z16
-	VMOVDQU32        576(CX), Z17
+	VMOVDQU32        576(DX), Z17
 	VPDPBUSD.BCST    288(R12), Z17, Z8
 	VPDPBUSD.BCST    292(R12), Z17, Z14
 	VPXORD           Z18, Z18, Z18
@@ -52171,20 +52706,20 @@ step:
 	VPXORD           Z9, Z18, Z18
 	VPSUBB           Z9, Z18, Z18
 	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
-	VMOVDQU32        Z18, 320(AX)
+	VMOVDQU32        Z18, 320(CX)
 	VPDPBUSD.BCST    296(R12), Z17, Z15
 	VPDPBUSD.BCST    300(R12), Z17, Z16
-	VMOVDQU32        640(CX), Z9
+	VMOVDQU32        640(DX), Z9
 	VPDPBUSD.BCST    320(R12), Z9, Z8
 	VPDPBUSD.BCST    324(R12), Z9, Z14
 	VPDPBUSD.BCST    328(R12), Z9, Z15
 	VPDPBUSD.BCST    332(R12), Z9, Z16
-	VMOVDQU32        704(CX), Z9
+	VMOVDQU32        704(DX), Z9
 	VPDPBUSD.BCST    352(R12), Z9, Z8
 	VPDPBUSD.BCST    356(R12), Z9, Z14
 	VPDPBUSD.BCST    360(R12), Z9, Z15
 	VPDPBUSD.BCST    364(R12), Z9, Z16
-	VMOVDQU32        768(CX), Z9
+	VMOVDQU32        768(DX), Z9
 	VPDPBUSD.BCST    384(R12), Z9, Z8
 	VPSRLD           $0x15, Z4, Z13
 	VPSRLD           $0x19, Z4, Z4
@@ -52201,21 +52736,21 @@ step:
 	VPXORD           Z13, Z17, Z17
 	VPSUBB           Z13, Z17, Z17
 	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 384(AX)
+	VMOVDQU32        Z17, 384(CX)
 	VPDPBUSD.BCST    388(R12), Z9, Z14
 	VPDPBUSD.BCST    392(R12), Z9, Z15
 	VPDPBUSD.BCST    396(R12), Z9, Z16
-	VMOVDQU32        832(CX), Z9
+	VMOVDQU32        832(DX), Z9
 	VPDPBUSD.BCST    416(R12), Z9, Z8
 	VPDPBUSD.BCST    420(R12), Z9, Z14
 	VPDPBUSD.BCST    424(R12), Z9, Z15
 	VPDPBUSD.BCST    428(R12), Z9, Z16
-	VMOVDQU32        896(CX), Z9
+	VMOVDQU32        896(DX), Z9
 	VPDPBUSD.BCST    448(R12), Z9, Z8
 	VPDPBUSD.BCST    452(R12), Z9, Z14
 	VPDPBUSD.BCST    456(R12), Z9, Z15
 	VPDPBUSD.BCST    460(R12), Z9, Z16
-	VMOVDQU32        960(CX), Z9
+	VMOVDQU32        960(DX), Z9
 	VPDPBUSD.BCST    480(R12), Z9, Z8
 	VPXORD           Z13, Z13, Z13
 	KMOVW            K1, K2
@@ -52223,12 +52758,12 @@ step:
 	VPXORD           Z4, Z13, Z13
 	VPSUBB           Z4, Z13, Z13
 	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
-	VMOVDQU32        Z13, 448(AX)
-	PREFETCHT0       128(R10)
+	VMOVDQU32        Z13, 448(CX)
+	PREFETCHT1       128(AX)
 	VPDPBUSD.BCST    484(R12), Z9, Z14
 	VPDPBUSD.BCST    488(R12), Z9, Z15
 	VPDPBUSD.BCST    492(R12), Z9, Z16
-	VMOVUPS          4160(CX), Z4
+	VMOVUPS          4160(DX), Z4
 	VCVTDQ2PS        Z8, Z8
 	VMULPS           Z4, Z8, Z8
 	VCVTDQ2PS        Z14, Z14
@@ -52244,7 +52779,7 @@ step:
 	VADDPS.BCST      dword3f000000<>+0(SB), Z4, Z4
 	VMULPS           Z2, Z4, Z4
 	VMULPS.BCST      dword3e800000<>+0(SB), Z4, Z4
-	VMOVUPS          Z4, 4160(AX)
+	VMOVUPS          Z4, 4160(CX)
 	VPSRLD           $0x00, Z3, Z4
 	VPSRLD           $0x04, Z3, Z6
 	VPANDD.BCST      dword00000007<>+0(SB), Z6, Z6
@@ -52261,19 +52796,19 @@ step:
 	VPXORD           Z4, Z9, Z9
 	VPSUBB           Z4, Z9, Z9
 	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32        Z9, 512(AX)
+	VMOVDQU32        Z9, 512(CX)
 	VFMADD231PS.BCST 40(R13), Z15, Z11
 	VFMADD231PS.BCST 44(R13), Z16, Z12
 	VPBROADCASTD     64(R14), Z4
 	VPBROADCASTD     68(R14), Z9
 	VPBROADCASTD     72(R14), Z13
 	VPBROADCASTD     76(R14), Z14
-	VMOVDQU32        1024(CX), Z15
+	VMOVDQU32        1024(DX), Z15
 	VPDPBUSD.BCST    512(R12), Z15, Z4
 	VPDPBUSD.BCST    516(R12), Z15, Z9
 	VPDPBUSD.BCST    520(R12), Z15, Z13
 	VPDPBUSD.BCST    524(R12), Z15, Z14
-	VMOVDQU32        1088(CX), Z15
+	VMOVDQU32        1088(DX), Z15
 	VPDPBUSD.BCST    544(R12), Z15, Z4
 	VPDPBUSD.BCST    548(R12), Z15, Z9
 	VPDPBUSD.BCST    552(R12), Z15, Z13
@@ -52283,19 +52818,19 @@ step:
 	VPXORD           Z6, Z16, Z16
 	VPSUBB           Z6, Z16, Z16
 	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
-	VMOVDQU32        Z16, 576(AX)
+	VMOVDQU32        Z16, 576(CX)
 	VPDPBUSD.BCST    556(R12), Z15, Z14
-	VMOVDQU32        1152(CX), Z6
+	VMOVDQU32        1152(DX), Z6
 	VPDPBUSD.BCST    576(R12), Z6, Z4
 	VPDPBUSD.BCST    580(R12), Z6, Z9
 	VPDPBUSD.BCST    584(R12), Z6, Z13
 	VPDPBUSD.BCST    588(R12), Z6, Z14
-	VMOVDQU32        1216(CX), Z6
+	VMOVDQU32        1216(DX), Z6
 	VPDPBUSD.BCST    608(R12), Z6, Z4
 	VPDPBUSD.BCST    612(R12), Z6, Z9
 	VPDPBUSD.BCST    616(R12), Z6, Z13
 	VPDPBUSD.BCST    620(R12), Z6, Z14
-	VMOVDQU32        1280(CX), Z6
+	VMOVDQU32        1280(DX), Z6
 	VPDPBUSD.BCST    640(R12), Z6, Z4
 	VPDPBUSD.BCST    644(R12), Z6, Z9
 	VPSRLD           $0x07, Z3, Z8
@@ -52314,20 +52849,20 @@ step:
 	VPXORD           Z8, Z17, Z17
 	VPSUBB           Z8, Z17, Z17
 	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 640(AX)
+	VMOVDQU32        Z17, 640(CX)
 	VPDPBUSD.BCST    648(R12), Z6, Z13
 	VPDPBUSD.BCST    652(R12), Z6, Z14
-	VMOVDQU32        1344(CX), Z6
+	VMOVDQU32        1344(DX), Z6
 	VPDPBUSD.BCST    672(R12), Z6, Z4
 	VPDPBUSD.BCST    676(R12), Z6, Z9
 	VPDPBUSD.BCST    680(R12), Z6, Z13
 	VPDPBUSD.BCST    684(R12), Z6, Z14
-	VMOVDQU32        1408(CX), Z6
+	VMOVDQU32        1408(DX), Z6
 	VPDPBUSD.BCST    704(R12), Z6, Z4
 	VPDPBUSD.BCST    708(R12), Z6, Z9
 	VPDPBUSD.BCST    712(R12), Z6, Z13
 	VPDPBUSD.BCST    716(R12), Z6, Z14
-	VMOVDQU32        1472(CX), Z6
+	VMOVDQU32        1472(DX), Z6
 	VPDPBUSD.BCST    736(R12), Z6, Z4
 	VPDPBUSD.BCST    740(R12), Z6, Z9
 	VPXORD           Z8, Z8, Z8
@@ -52336,11 +52871,11 @@ step:
 	VPXORD           Z15, Z8, Z8
 	VPSUBB           Z15, Z8, Z8
 	VPXORD.BCST      dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32        Z8, 704(AX)
-	PREFETCHT0       192(R10)
+	VMOVDQU32        Z8, 704(CX)
+	PREFETCHT1       192(AX)
 	VPDPBUSD.BCST    744(R12), Z6, Z13
 	VPDPBUSD.BCST    748(R12), Z6, Z14
-	VMOVUPS          4224(CX), Z6
+	VMOVUPS          4224(DX), Z6
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z6, Z4, Z4
 	VCVTDQ2PS        Z9, Z9
@@ -52368,18 +52903,18 @@ step:
 	VPXORD           Z4, Z9, Z9
 	VPSUBB           Z4, Z9, Z9
 	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32        Z9, 768(AX)
+	VMOVDQU32        Z9, 768(CX)
 	VFMADD231PS.BCST 76(R13), Z14, Z12
 	VPBROADCASTD     96(R14), Z4
 	VPBROADCASTD     100(R14), Z9
 	VPBROADCASTD     104(R14), Z13
 	VPBROADCASTD     108(R14), Z14
-	VMOVDQU32        1536(CX), Z15
+	VMOVDQU32        1536(DX), Z15
 	VPDPBUSD.BCST    768(R12), Z15, Z4
 	VPDPBUSD.BCST    772(R12), Z15, Z9
 	VPDPBUSD.BCST    776(R12), Z15, Z13
 	VPDPBUSD.BCST    780(R12), Z15, Z14
-	VMOVDQU32        1600(CX), Z15
+	VMOVDQU32        1600(DX), Z15
 	VPDPBUSD.BCST    800(R12), Z15, Z4
 	VPDPBUSD.BCST    804(R12), Z15, Z9
 	VPDPBUSD.BCST    808(R12), Z15, Z13
@@ -52390,18 +52925,18 @@ step:
 	VPXORD           Z6, Z15, Z15
 	VPSUBB           Z6, Z15, Z15
 	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
-	VMOVDQU32        Z15, 832(AX)
-	VMOVDQU32        1664(CX), Z6
+	VMOVDQU32        Z15, 832(CX)
+	VMOVDQU32        1664(DX), Z6
 	VPDPBUSD.BCST    832(R12), Z6, Z4
 	VPDPBUSD.BCST    836(R12), Z6, Z9
 	VPDPBUSD.BCST    840(R12), Z6, Z13
 	VPDPBUSD.BCST    844(R12), Z6, Z14
-	VMOVDQU32        1728(CX), Z6
+	VMOVDQU32        1728(DX), Z6
 	VPDPBUSD.BCST    864(R12), Z6, Z4
 	VPDPBUSD.BCST    868(R12), Z6, Z9
 	VPDPBUSD.BCST    872(R12), Z6, Z13
 	VPDPBUSD.BCST    876(R12), Z6, Z14
-	VMOVDQU32        1792(CX), Z6
+	VMOVDQU32        1792(DX), Z6
 	VPDPBUSD.BCST    896(R12), Z6, Z4
 	VPDPBUSD.BCST    900(R12), Z6, Z9
 	VPDPBUSD.BCST    904(R12), Z6, Z13
@@ -52420,19 +52955,19 @@ step:
 	VPXORD           Z8, Z15, Z15
 	VPSUBB           Z8, Z15, Z15
 	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
-	VMOVDQU32        Z15, 896(AX)
+	VMOVDQU32        Z15, 896(CX)
 	VPDPBUSD.BCST    908(R12), Z6, Z14
-	VMOVDQU32        1856(CX), Z6
+	VMOVDQU32        1856(DX), Z6
 	VPDPBUSD.BCST    928(R12), Z6, Z4
 	VPDPBUSD.BCST    932(R12), Z6, Z9
 	VPDPBUSD.BCST    936(R12), Z6, Z13
 	VPDPBUSD.BCST    940(R12), Z6, Z14
-	VMOVDQU32        1920(CX), Z6
+	VMOVDQU32        1920(DX), Z6
 	VPDPBUSD.BCST    960(R12), Z6, Z4
 	VPDPBUSD.BCST    964(R12), Z6, Z9
 	VPDPBUSD.BCST    968(R12), Z6, Z13
 	VPDPBUSD.BCST    972(R12), Z6, Z14
-	VMOVDQU32        1984(CX), Z6
+	VMOVDQU32        1984(DX), Z6
 	VPDPBUSD.BCST    992(R12), Z6, Z4
 	VPDPBUSD.BCST    996(R12), Z6, Z9
 	VPDPBUSD.BCST    1000(R12), Z6, Z13
@@ -52442,10 +52977,10 @@ step:
 	VPXORD           Z3, Z8, Z8
 	VPSUBB           Z3, Z8, Z8
 	VPXORD.BCST      dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32        Z8, 960(AX)
-	PREFETCHT0       256(R10)
+	VMOVDQU32        Z8, 960(CX)
+	PREFETCHT1       256(AX)
 	VPDPBUSD.BCST    1004(R12), Z6, Z14
-	VMOVUPS          4288(CX), Z3
+	VMOVUPS          4288(DX), Z3
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z3, Z4, Z4
 	VCVTDQ2PS        Z9, Z9
@@ -52458,22 +52993,22 @@ step:
 	VFMADD231PS.BCST 100(R13), Z9, Z10
 	VFMADD231PS.BCST 104(R13), Z13, Z11
 	VFMADD231PS.BCST 108(R13), Z14, Z12
-	VBROADCASTI32X4  18(DX), Z3
-	VINSERTI32X4     $0x01, 18(DI), Z3, Z3
-	VINSERTI32X4     $0x02, 18(R8), Z3, Z3
-	VINSERTI32X4     $0x03, 18(R9), Z3, Z3
-	VBROADCASTI32X4  18(DX)(BX*1), Z4
-	VINSERTI32X4     $0x01, 18(DI)(BX*1), Z4, Z4
-	VINSERTI32X4     $0x02, 18(R8)(BX*1), Z4, Z4
-	VINSERTI32X4     $0x03, 18(R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4  18(DX)(BX*2), Z6
-	VINSERTI32X4     $0x01, 18(DI)(BX*2), Z6, Z6
-	VINSERTI32X4     $0x02, 18(R8)(BX*2), Z6, Z6
-	VINSERTI32X4     $0x03, 18(R9)(BX*2), Z6, Z6
-	VBROADCASTI32X4  18(DX)(SI*1), Z7
-	VINSERTI32X4     $0x01, 18(DI)(SI*1), Z7, Z7
-	VINSERTI32X4     $0x02, 18(R8)(SI*1), Z7, Z7
-	VINSERTI32X4     $0x03, 18(R9)(SI*1), Z7, Z7
+	VBROADCASTI32X4  18(BX), Z3
+	VINSERTI32X4     $0x01, 18(R8), Z3, Z3
+	VINSERTI32X4     $0x02, 18(R9), Z3, Z3
+	VINSERTI32X4     $0x03, 18(R10), Z3, Z3
+	VBROADCASTI32X4  18(BX)(SI*1), Z4
+	VINSERTI32X4     $0x01, 18(R8)(SI*1), Z4, Z4
+	VINSERTI32X4     $0x02, 18(R9)(SI*1), Z4, Z4
+	VINSERTI32X4     $0x03, 18(R10)(SI*1), Z4, Z4
+	VBROADCASTI32X4  18(BX)(SI*2), Z6
+	VINSERTI32X4     $0x01, 18(R8)(SI*2), Z6, Z6
+	VINSERTI32X4     $0x02, 18(R9)(SI*2), Z6, Z6
+	VINSERTI32X4     $0x03, 18(R10)(SI*2), Z6, Z6
+	VBROADCASTI32X4  18(BX)(DI*1), Z7
+	VINSERTI32X4     $0x01, 18(R8)(DI*1), Z7, Z7
+	VINSERTI32X4     $0x02, 18(R9)(DI*1), Z7, Z7
+	VINSERTI32X4     $0x03, 18(R10)(DI*1), Z7, Z7
 	VPUNPCKLDQ       Z4, Z3, Z8
 	VPUNPCKHDQ       Z4, Z3, Z3
 	VPUNPCKLDQ       Z7, Z6, Z4
@@ -52487,7 +53022,7 @@ step:
 	VADDPS.BCST      dword3f000000<>+0(SB), Z6, Z6
 	VMULPS           Z2, Z6, Z6
 	VMULPS.BCST      dword3e800000<>+0(SB), Z6, Z6
-	VMOVUPS          Z6, 4224(AX)
+	VMOVUPS          Z6, 4224(CX)
 	VPSRLD           $0x00, Z4, Z6
 	VPSRLD           $0x04, Z4, Z9
 	VPANDD.BCST      dword00000007<>+0(SB), Z9, Z9
@@ -52504,39 +53039,39 @@ step:
 	VPXORD           Z6, Z14, Z14
 	VPSUBB           Z6, Z14, Z14
 	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
-	VMOVDQU32        Z14, 1024(AX)
+	VMOVDQU32        Z14, 1024(CX)
 	VPBROADCASTD     128(R14), Z6
 	VPBROADCASTD     132(R14), Z14
 	VPBROADCASTD     136(R14), Z15
 	VPBROADCASTD     140(R14), Z16
-	VMOVDQU32        2048(CX), Z17
+	VMOVDQU32        2048(DX), Z17
 	VPDPBUSD.BCST    1024(R12), Z17, Z6
 	VPDPBUSD.BCST    1028(R12), Z17, Z14
 	VPDPBUSD.BCST    1032(R12), Z17, Z15
 	VPDPBUSD.BCST    1036(R12), Z17, Z16
-	VMOVDQU32        2112(CX), Z17
+	VMOVDQU32        2112(DX), Z17
 	VPDPBUSD.BCST    1056(R12), Z17, Z6
 	VPDPBUSD.BCST    1060(R12), Z17, Z14
 	VPDPBUSD.BCST    1064(R12), Z17, Z15
 	VPDPBUSD.BCST    1068(R12), Z17, Z16
-	VMOVDQU32        2176(CX), Z17
+	VMOVDQU32        2176(DX), Z17
 	VPXORD           Z18, Z18, Z18
 	KMOVW            K1, K2
 	VPGATHERDD       4(R15)(Z13*8), K2, Z18
 	VPXORD           Z9, Z18, Z18
 	VPSUBB           Z9, Z18, Z18
 	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
-	VMOVDQU32        Z18, 1088(AX)
+	VMOVDQU32        Z18, 1088(CX)
 	VPDPBUSD.BCST    1088(R12), Z17, Z6
 	VPDPBUSD.BCST    1092(R12), Z17, Z14
 	VPDPBUSD.BCST    1096(R12), Z17, Z15
 	VPDPBUSD.BCST    1100(R12), Z17, Z16
-	VMOVDQU32        2240(CX), Z9
+	VMOVDQU32        2240(DX), Z9
 	VPDPBUSD.BCST    1120(R12), Z9, Z6
 	VPDPBUSD.BCST    1124(R12), Z9, Z14
 	VPDPBUSD.BCST    1128(R12), Z9, Z15
 	VPDPBUSD.BCST    1132(R12), Z9, Z16
-	VMOVDQU32        2304(CX), Z9
+	VMOVDQU32        2304(DX), Z9
 	VPDPBUSD.BCST    1152(R12), Z9, Z6
 	VPDPBUSD.BCST    1156(R12), Z9, Z14
 	VPDPBUSD.BCST    1160(R12), Z9, Z15
@@ -52557,19 +53092,19 @@ step:
 	VPXORD           Z9, Z18, Z18
 	VPSUBB           Z9, Z18, Z18
 	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
-	VMOVDQU32        Z18, 1152(AX)
-	PREFETCHT0       320(R10)
-	VMOVDQU32        2368(CX), Z9
+	VMOVDQU32        Z18, 1152(CX)
+	PREFETCHT1       320(AX)
+	VMOVDQU32        2368(DX), Z9
 	VPDPBUSD.BCST    1184(R12), Z9, Z6
 	VPDPBUSD.BCST    1188(R12), Z9, Z14
 	VPDPBUSD.BCST    1192(R12), Z9, Z15
 	VPDPBUSD.BCST    1196(R12), Z9, Z16
-	VMOVDQU32        2432(CX), Z9
+	VMOVDQU32        2432(DX), Z9
 	VPDPBUSD.BCST    1216(R12), Z9, Z6
 	VPDPBUSD.BCST    1220(R12), Z9, Z14
 	VPDPBUSD.BCST    1224(R12), Z9, Z15
 	VPDPBUSD.BCST    1228(R12), Z9, Z16
-	VMOVDQU32        2496(CX), Z9
+	VMOVDQU32        2496(DX), Z9
 	VPDPBUSD.BCST    1248(R12), Z9, Z6
 	VPDPBUSD.BCST    1252(R12), Z9, Z14
 	VPDPBUSD.BCST    1256(R12), Z9, Z15
@@ -52580,8 +53115,8 @@ step:
 	VPXORD           Z13, Z9, Z9
 	VPSUBB           Z13, Z9, Z9
 	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32        Z9, 1216(AX)
-	VMOVUPS          4352(CX), Z9
+	VMOVDQU32        Z9, 1216(CX)
+	VMOVUPS          4352(DX), Z9
 	VCVTDQ2PS        Z6, Z6
 	VMULPS           Z9, Z6, Z6
 	VCVTDQ2PS        Z14, Z14
@@ -52611,21 +53146,21 @@ step:
 	VPXORD           Z9, Z13, Z13
 	VPSUBB           Z9, Z13, Z13
 	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
-	VMOVDQU32        Z13, 1280(AX)
+	VMOVDQU32        Z13, 1280(CX)
 	VPBROADCASTD     164(R14), Z9
 	VPBROADCASTD     168(R14), Z13
 	VPBROADCASTD     172(R14), Z14
-	VMOVDQU32        2560(CX), Z17
+	VMOVDQU32        2560(DX), Z17
 	VPDPBUSD.BCST    1280(R12), Z17, Z6
 	VPDPBUSD.BCST    1284(R12), Z17, Z9
 	VPDPBUSD.BCST    1288(R12), Z17, Z13
 	VPDPBUSD.BCST    1292(R12), Z17, Z14
-	VMOVDQU32        2624(CX), Z17
+	VMOVDQU32        2624(DX), Z17
 	VPDPBUSD.BCST    1312(R12), Z17, Z6
 	VPDPBUSD.BCST    1316(R12), Z17, Z9
 	VPDPBUSD.BCST    1320(R12), Z17, Z13
 	VPDPBUSD.BCST    1324(R12), Z17, Z14
-	VMOVDQU32        2688(CX), Z17
+	VMOVDQU32        2688(DX), Z17
 	VPDPBUSD.BCST    1344(R12), Z17, Z6
 	VPXORD           Z18, Z18, Z18
 	KMOVW            K1, K2
@@ -52633,21 +53168,21 @@ step:
 	VPXORD           Z15, Z18, Z18
 	VPSUBB           Z15, Z18, Z18
 	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
-	VMOVDQU32        Z18, 1344(AX)
+	VMOVDQU32        Z18, 1344(CX)
 	VPDPBUSD.BCST    1348(R12), Z17, Z9
 	VPDPBUSD.BCST    1352(R12), Z17, Z13
 	VPDPBUSD.BCST    1356(R12), Z17, Z14
-	VMOVDQU32        2752(CX), Z15
+	VMOVDQU32        2752(DX), Z15
 	VPDPBUSD.BCST    1376(R12), Z15, Z6
 	VPDPBUSD.BCST    1380(R12), Z15, Z9
 	VPDPBUSD.BCST    1384(R12), Z15, Z13
 	VPDPBUSD.BCST    1388(R12), Z15, Z14
-	VMOVDQU32        2816(CX), Z15
+	VMOVDQU32        2816(DX), Z15
 	VPDPBUSD.BCST    1408(R12), Z15, Z6
 	VPDPBUSD.BCST    1412(R12), Z15, Z9
 	VPDPBUSD.BCST    1416(R12), Z15, Z13
 	VPDPBUSD.BCST    1420(R12), Z15, Z14
-	VMOVDQU32        2880(CX), Z15
+	VMOVDQU32        2880(DX), Z15
 	VPSRLD           $0x15, Z4, Z16
 	VPSRLD           $0x19, Z4, Z4
 	VPANDD.BCST      dword00000007<>+0(SB), Z4, Z4
@@ -52663,30 +53198,30 @@ step:
 	VPXORD           Z16, Z17, Z17
 	VPSUBB           Z16, Z17, Z17
 	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 1408(AX)
-	PREFETCHT0       384(R10)
+	VMOVDQU32        Z17, 1408(CX)
+	PREFETCHT1       384(AX)
 	VPDPBUSD.BCST    1440(R12), Z15, Z6
 	VPDPBUSD.BCST    1444(R12), Z15, Z9
 	VPDPBUSD.BCST    1448(R12), Z15, Z13
 	VPDPBUSD.BCST    1452(R12), Z15, Z14
-	VMOVDQU32        2944(CX), Z15
+	VMOVDQU32        2944(DX), Z15
 	VPDPBUSD.BCST    1472(R12), Z15, Z6
 	VPDPBUSD.BCST    1476(R12), Z15, Z9
 	VPDPBUSD.BCST    1480(R12), Z15, Z13
 	VPDPBUSD.BCST    1484(R12), Z15, Z14
-	VMOVDQU32        3008(CX), Z15
+	VMOVDQU32        3008(DX), Z15
 	VPDPBUSD.BCST    1504(R12), Z15, Z6
 	VPDPBUSD.BCST    1508(R12), Z15, Z9
 	VPDPBUSD.BCST    1512(R12), Z15, Z13
 	VPDPBUSD.BCST    1516(R12), Z15, Z14
-	VMOVUPS          4416(CX), Z15
+	VMOVUPS          4416(DX), Z15
 	VPXORD           Z16, Z16, Z16
 	KMOVW            K1, K2
 	VPGATHERDD       4(R15)(Z7*8), K2, Z16
 	VPXORD           Z4, Z16, Z16
 	VPSUBB           Z4, Z16, Z16
 	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
-	VMOVDQU32        Z16, 1472(AX)
+	VMOVDQU32        Z16, 1472(CX)
 	VCVTDQ2PS        Z6, Z6
 	VMULPS           Z15, Z6, Z6
 	VCVTDQ2PS        Z9, Z9
@@ -52706,7 +53241,7 @@ step:
 	VADDPS.BCST      dword3f000000<>+0(SB), Z7, Z7
 	VMULPS           Z2, Z7, Z7
 	VMULPS.BCST      dword3e800000<>+0(SB), Z7, Z7
-	VMOVUPS          Z7, 4288(AX)
+	VMOVUPS          Z7, 4288(CX)
 	VPSRLD           $0x00, Z3, Z7
 	VPSRLD           $0x04, Z3, Z9
 	VPANDD.BCST      dword00000007<>+0(SB), Z9, Z9
@@ -52723,20 +53258,20 @@ step:
 	VPXORD           Z7, Z9, Z9
 	VPSUBB           Z7, Z9, Z9
 	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32        Z9, 1536(AX)
+	VMOVDQU32        Z9, 1536(CX)
 	VPBROADCASTD     200(R14), Z7
 	VPBROADCASTD     204(R14), Z9
-	VMOVDQU32        3072(CX), Z15
+	VMOVDQU32        3072(DX), Z15
 	VPDPBUSD.BCST    1536(R12), Z15, Z4
 	VPDPBUSD.BCST    1540(R12), Z15, Z6
 	VPDPBUSD.BCST    1544(R12), Z15, Z7
 	VPDPBUSD.BCST    1548(R12), Z15, Z9
-	VMOVDQU32        3136(CX), Z15
+	VMOVDQU32        3136(DX), Z15
 	VPDPBUSD.BCST    1568(R12), Z15, Z4
 	VPDPBUSD.BCST    1572(R12), Z15, Z6
 	VPDPBUSD.BCST    1576(R12), Z15, Z7
 	VPDPBUSD.BCST    1580(R12), Z15, Z9
-	VMOVDQU32        3200(CX), Z15
+	VMOVDQU32        3200(DX), Z15
 	VPDPBUSD.BCST    1600(R12), Z15, Z4
 	VPDPBUSD.BCST    1604(R12), Z15, Z6
 	VPXORD           Z16, Z16, Z16
@@ -52745,20 +53280,20 @@ step:
 	VPXORD           Z13, Z16, Z16
 	VPSUBB           Z13, Z16, Z16
 	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
-	VMOVDQU32        Z16, 1600(AX)
+	VMOVDQU32        Z16, 1600(CX)
 	VPDPBUSD.BCST    1608(R12), Z15, Z7
 	VPDPBUSD.BCST    1612(R12), Z15, Z9
-	VMOVDQU32        3264(CX), Z13
+	VMOVDQU32        3264(DX), Z13
 	VPDPBUSD.BCST    1632(R12), Z13, Z4
 	VPDPBUSD.BCST    1636(R12), Z13, Z6
 	VPDPBUSD.BCST    1640(R12), Z13, Z7
 	VPDPBUSD.BCST    1644(R12), Z13, Z9
-	VMOVDQU32        3328(CX), Z13
+	VMOVDQU32        3328(DX), Z13
 	VPDPBUSD.BCST    1664(R12), Z13, Z4
 	VPDPBUSD.BCST    1668(R12), Z13, Z6
 	VPDPBUSD.BCST    1672(R12), Z13, Z7
 	VPDPBUSD.BCST    1676(R12), Z13, Z9
-	VMOVDQU32        3392(CX), Z13
+	VMOVDQU32        3392(DX), Z13
 	VPDPBUSD.BCST    1696(R12), Z13, Z4
 	VPSRLD           $0x07, Z3, Z14
 	VPSRLD           $0x0b, Z3, Z15
@@ -52776,22 +53311,22 @@ step:
 	VPXORD           Z14, Z17, Z17
 	VPSUBB           Z14, Z17, Z17
 	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 1664(AX)
-	PREFETCHT0       448(R10)
+	VMOVDQU32        Z17, 1664(CX)
+	PREFETCHT1       448(AX)
 	VPDPBUSD.BCST    1700(R12), Z13, Z6
 	VPDPBUSD.BCST    1704(R12), Z13, Z7
 	VPDPBUSD.BCST    1708(R12), Z13, Z9
-	VMOVDQU32        3456(CX), Z13
+	VMOVDQU32        3456(DX), Z13
 	VPDPBUSD.BCST    1728(R12), Z13, Z4
 	VPDPBUSD.BCST    1732(R12), Z13, Z6
 	VPDPBUSD.BCST    1736(R12), Z13, Z7
 	VPDPBUSD.BCST    1740(R12), Z13, Z9
-	VMOVDQU32        3520(CX), Z13
+	VMOVDQU32        3520(DX), Z13
 	VPDPBUSD.BCST    1760(R12), Z13, Z4
 	VPDPBUSD.BCST    1764(R12), Z13, Z6
 	VPDPBUSD.BCST    1768(R12), Z13, Z7
 	VPDPBUSD.BCST    1772(R12), Z13, Z9
-	VMOVUPS          4480(CX), Z13
+	VMOVUPS          4480(DX), Z13
 	VCVTDQ2PS        Z4, Z4
 	VPXORD           Z14, Z14, Z14
 	KMOVW            K1, K2
@@ -52799,7 +53334,7 @@ step:
 	VPXORD           Z15, Z14, Z14
 	VPSUBB           Z15, Z14, Z14
 	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
-	VMOVDQU32        Z14, 1728(AX)
+	VMOVDQU32        Z14, 1728(CX)
 	VMULPS           Z13, Z4, Z4
 	VCVTDQ2PS        Z6, Z6
 	VMULPS           Z13, Z6, Z6
@@ -52830,19 +53365,19 @@ step:
 	VPXORD           Z9, Z15, Z15
 	VPSUBB           Z9, Z15, Z15
 	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
-	VMOVDQU32        Z15, 1792(AX)
+	VMOVDQU32        Z15, 1792(CX)
 	VPBROADCASTD     236(R14), Z9
-	VMOVDQU32        3584(CX), Z15
+	VMOVDQU32        3584(DX), Z15
 	VPDPBUSD.BCST    1792(R12), Z15, Z4
 	VPDPBUSD.BCST    1796(R12), Z15, Z6
 	VPDPBUSD.BCST    1800(R12), Z15, Z7
 	VPDPBUSD.BCST    1804(R12), Z15, Z9
-	VMOVDQU32        3648(CX), Z15
+	VMOVDQU32        3648(DX), Z15
 	VPDPBUSD.BCST    1824(R12), Z15, Z4
 	VPDPBUSD.BCST    1828(R12), Z15, Z6
 	VPDPBUSD.BCST    1832(R12), Z15, Z7
 	VPDPBUSD.BCST    1836(R12), Z15, Z9
-	VMOVDQU32        3712(CX), Z15
+	VMOVDQU32        3712(DX), Z15
 	VPDPBUSD.BCST    1856(R12), Z15, Z4
 	VPDPBUSD.BCST    1860(R12), Z15, Z6
 	VPDPBUSD.BCST    1864(R12), Z15, Z7
@@ -52852,19 +53387,19 @@ step:
 	VPXORD           Z13, Z16, Z16
 	VPSUBB           Z13, Z16, Z16
 	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
-	VMOVDQU32        Z16, 1856(AX)
+	VMOVDQU32        Z16, 1856(CX)
 	VPDPBUSD.BCST    1868(R12), Z15, Z9
-	VMOVDQU32        3776(CX), Z13
+	VMOVDQU32        3776(DX), Z13
 	VPDPBUSD.BCST    1888(R12), Z13, Z4
 	VPDPBUSD.BCST    1892(R12), Z13, Z6
 	VPDPBUSD.BCST    1896(R12), Z13, Z7
 	VPDPBUSD.BCST    1900(R12), Z13, Z9
-	VMOVDQU32        3840(CX), Z13
+	VMOVDQU32        3840(DX), Z13
 	VPDPBUSD.BCST    1920(R12), Z13, Z4
 	VPDPBUSD.BCST    1924(R12), Z13, Z6
 	VPDPBUSD.BCST    1928(R12), Z13, Z7
 	VPDPBUSD.BCST    1932(R12), Z13, Z9
-	VMOVDQU32        3904(CX), Z13
+	VMOVDQU32        3904(DX), Z13
 	VPDPBUSD.BCST    1952(R12), Z13, Z4
 	VPDPBUSD.BCST    1956(R12), Z13, Z6
 	VPSRLD           $0x15, Z3, Z14
@@ -52882,21 +53417,21 @@ step:
 	VPXORD           Z14, Z15, Z15
 	VPSUBB           Z14, Z15, Z15
 	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
-	VMOVDQU32        Z15, 1920(AX)
-	PREFETCHT0       512(R10)
+	VMOVDQU32        Z15, 1920(CX)
+	PREFETCHT1       512(AX)
 	VPDPBUSD.BCST    1960(R12), Z13, Z7
 	VPDPBUSD.BCST    1964(R12), Z13, Z9
-	VMOVDQU32        3968(CX), Z13
+	VMOVDQU32        3968(DX), Z13
 	VPDPBUSD.BCST    1984(R12), Z13, Z4
 	VPDPBUSD.BCST    1988(R12), Z13, Z6
 	VPDPBUSD.BCST    1992(R12), Z13, Z7
 	VPDPBUSD.BCST    1996(R12), Z13, Z9
-	VMOVDQU32        4032(CX), Z13
+	VMOVDQU32        4032(DX), Z13
 	VPDPBUSD.BCST    2016(R12), Z13, Z4
 	VPDPBUSD.BCST    2020(R12), Z13, Z6
 	VPDPBUSD.BCST    2024(R12), Z13, Z7
 	VPDPBUSD.BCST    2028(R12), Z13, Z9
-	VMOVUPS          4544(CX), Z13
+	VMOVUPS          4544(DX), Z13
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z13, Z4, Z4
 	VPXORD           Z14, Z14, Z14
@@ -52905,7 +53440,7 @@ step:
 	VPXORD           Z3, Z14, Z14
 	VPSUBB           Z3, Z14, Z14
 	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
-	VMOVDQU32        Z14, 1984(AX)
+	VMOVDQU32        Z14, 1984(CX)
 	VCVTDQ2PS        Z6, Z6
 	VMULPS           Z13, Z6, Z6
 	VCVTDQ2PS        Z7, Z7
@@ -52920,22 +53455,22 @@ step:
 	VMOVUPS          Z10, 64(R11)
 	VMOVUPS          Z11, 128(R11)
 	VMOVUPS          Z12, 192(R11)
-	VBROADCASTI32X4  34(DX), Z3
-	VINSERTI32X4     $0x01, 34(DI), Z3, Z3
-	VINSERTI32X4     $0x02, 34(R8), Z3, Z3
-	VINSERTI32X4     $0x03, 34(R9), Z3, Z3
-	VBROADCASTI32X4  34(DX)(BX*1), Z4
-	VINSERTI32X4     $0x01, 34(DI)(BX*1), Z4, Z4
-	VINSERTI32X4     $0x02, 34(R8)(BX*1), Z4, Z4
-	VINSERTI32X4     $0x03, 34(R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4  34(DX)(BX*2), Z5
-	VINSERTI32X4     $0x01, 34(DI)(BX*2), Z5, Z5
-	VINSERTI32X4     $0x02, 34(R8)(BX*2), Z5, Z5
-	VINSERTI32X4     $0x03, 34(R9)(BX*2), Z5, Z5
-	VBROADCASTI32X4  34(DX)(SI*1), Z6
-	VINSERTI32X4     $0x01, 34(DI)(SI*1), Z6, Z6
-	VINSERTI32X4     $0x02, 34(R8)(SI*1), Z6, Z6
-	VINSERTI32X4     $0x03, 34(R9)(SI*1), Z6, Z6
+	VBROADCASTI32X4  34(BX), Z3
+	VINSERTI32X4     $0x01, 34(R8), Z3, Z3
+	VINSERTI32X4     $0x02, 34(R9), Z3, Z3
+	VINSERTI32X4     $0x03, 34(R10), Z3, Z3
+	VBROADCASTI32X4  34(BX)(SI*1), Z4
+	VINSERTI32X4     $0x01, 34(R8)(SI*1), Z4, Z4
+	VINSERTI32X4     $0x02, 34(R9)(SI*1), Z4, Z4
+	VINSERTI32X4     $0x03, 34(R10)(SI*1), Z4, Z4
+	VBROADCASTI32X4  34(BX)(SI*2), Z5
+	VINSERTI32X4     $0x01, 34(R8)(SI*2), Z5, Z5
+	VINSERTI32X4     $0x02, 34(R9)(SI*2), Z5, Z5
+	VINSERTI32X4     $0x03, 34(R10)(SI*2), Z5, Z5
+	VBROADCASTI32X4  34(BX)(DI*1), Z6
+	VINSERTI32X4     $0x01, 34(R8)(DI*1), Z6, Z6
+	VINSERTI32X4     $0x02, 34(R9)(DI*1), Z6, Z6
+	VINSERTI32X4     $0x03, 34(R10)(DI*1), Z6, Z6
 	VPUNPCKLDQ       Z4, Z3, Z7
 	VPUNPCKHDQ       Z4, Z3, Z3
 	VPUNPCKLDQ       Z6, Z5, Z4
@@ -52949,7 +53484,7 @@ step:
 	VADDPS.BCST      dword3f000000<>+0(SB), Z5, Z5
 	VMULPS           Z2, Z5, Z5
 	VMULPS.BCST      dword3e800000<>+0(SB), Z5, Z5
-	VMOVUPS          Z5, 4352(AX)
+	VMOVUPS          Z5, 4352(CX)
 	VPSRLD           $0x00, Z4, Z5
 	VPSRLD           $0x04, Z4, Z8
 	VPANDD.BCST      dword00000007<>+0(SB), Z8, Z8
@@ -52966,7 +53501,7 @@ step:
 	VPXORD           Z5, Z10, Z10
 	VPSUBB           Z5, Z10, Z10
 	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32        Z10, 2048(AX)
+	VMOVDQU32        Z10, 2048(CX)
 	VMOVUPS          256(R11), Z5
 	VMOVUPS          320(R11), Z10
 	VMOVUPS          384(R11), Z11
@@ -52975,12 +53510,12 @@ step:
 	VPBROADCASTD     20(R14), Z14
 	VPBROADCASTD     24(R14), Z15
 	VPBROADCASTD     28(R14), Z16
-	VMOVDQU32        (CX), Z17
+	VMOVDQU32        (DX), Z17
 	VPDPBUSD.BCST    16(R12), Z17, Z13
 	VPDPBUSD.BCST    20(R12), Z17, Z14
 	VPDPBUSD.BCST    24(R12), Z17, Z15
 	VPDPBUSD.BCST    28(R12), Z17, Z16
-	VMOVDQU32        64(CX), Z17
+	VMOVDQU32        64(DX), Z17
 	VPDPBUSD.BCST    48(R12), Z17, Z13
 	VPXORD           Z18, Z18, Z18
 	KMOVW            K1, K2
@@ -52988,22 +53523,22 @@ step:
 	VPXORD           Z8, Z18, Z18
 	VPSUBB           Z8, Z18, Z18
 	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
-	VMOVDQU32        Z18, 2112(AX)
-	PREFETCHT0       576(R10)
+	VMOVDQU32        Z18, 2112(CX)
+	PREFETCHT1       576(AX)
 	VPDPBUSD.BCST    52(R12), Z17, Z14
 	VPDPBUSD.BCST    56(R12), Z17, Z15
 	VPDPBUSD.BCST    60(R12), Z17, Z16
-	VMOVDQU32        128(CX), Z8
+	VMOVDQU32        128(DX), Z8
 	VPDPBUSD.BCST    80(R12), Z8, Z13
 	VPDPBUSD.BCST    84(R12), Z8, Z14
 	VPDPBUSD.BCST    88(R12), Z8, Z15
 	VPDPBUSD.BCST    92(R12), Z8, Z16
-	VMOVDQU32        192(CX), Z8
+	VMOVDQU32        192(DX), Z8
 	VPDPBUSD.BCST    112(R12), Z8, Z13
 	VPDPBUSD.BCST    116(R12), Z8, Z14
 	VPDPBUSD.BCST    120(R12), Z8, Z15
 	VPDPBUSD.BCST    124(R12), Z8, Z16
-	VMOVDQU32        256(CX), Z8
+	VMOVDQU32        256(DX), Z8
 	VPSRLD           $0x07, Z4, Z9
 	VPSRLD           $0x0b, Z4, Z17
 	VPANDD.BCST      dword00000007<>+0(SB), Z17, Z17
@@ -53020,34 +53555,34 @@ step:
 	VPXORD           Z9, Z19, Z19
 	VPSUBB           Z9, Z19, Z19
 	VPXORD.BCST      dword80808080<>+0(SB), Z19, Z19
-	VMOVDQU32        Z19, 2176(AX)
+	VMOVDQU32        Z19, 2176(CX)
 	VPDPBUSD.BCST    144(R12), Z8, Z13
 	VPDPBUSD.BCST    148(R12), Z8, Z14
 	VPDPBUSD.BCST    152(R12), Z8, Z15
 	VPDPBUSD.BCST    156(R12), Z8, Z16
-	VMOVDQU32        320(CX), Z8
+	VMOVDQU32        320(DX), Z8
 	VPDPBUSD.BCST    176(R12), Z8, Z13
 	VPDPBUSD.BCST    180(R12), Z8, Z14
 	VPDPBUSD.BCST    184(R12), Z8, Z15
 	VPDPBUSD.BCST    188(R12), Z8, Z16
-	VMOVDQU32        384(CX), Z8
+	VMOVDQU32        384(DX), Z8
 	VPDPBUSD.BCST    208(R12), Z8, Z13
 	VPDPBUSD.BCST    212(R12), Z8, Z14
 	VPDPBUSD.BCST    216(R12), Z8, Z15
 	VPDPBUSD.BCST    220(R12), Z8, Z16
-	VMOVDQU32        448(CX), Z8
+	VMOVDQU32        448(DX), Z8
 	VPXORD           Z9, Z9, Z9
 	KMOVW            K1, K2
 	VPGATHERDD       4(R15)(Z18*8), K2, Z9
 	VPXORD           Z17, Z9, Z9
 	VPSUBB           Z17, Z9, Z9
 	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32        Z9, 2240(AX)
+	VMOVDQU32        Z9, 2240(CX)
 	VPDPBUSD.BCST    240(R12), Z8, Z13
 	VPDPBUSD.BCST    244(R12), Z8, Z14
 	VPDPBUSD.BCST    248(R12), Z8, Z15
 	VPDPBUSD.BCST    252(R12), Z8, Z16
-	VMOVUPS          4096(CX), Z8
+	VMOVUPS          4096(DX), Z8
 	VCVTDQ2PS        Z13, Z13
 	VMULPS           Z8, Z13, Z13
 	VCVTDQ2PS        Z14, Z14
@@ -53073,7 +53608,7 @@ step:
 	VPXORD           Z8, Z17, Z17
 	VPSUBB           Z8, Z17, Z17
 	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 2304(AX)
+	VMOVDQU32        Z17, 2304(CX)
 	VFMADD231PS.BCST 20(R13), Z14, Z10
 	VFMADD231PS.BCST 24(R13), Z15, Z11
 	VFMADD231PS.BCST 28(R13), Z16, Z12
@@ -53081,12 +53616,12 @@ step:
 	VPBROADCASTD     52(R14), Z14
 	VPBROADCASTD     56(R14), Z15
 	VPBROADCASTD     60(R14), Z16
-	VMOVDQU32        512(CX), Z17
+	VMOVDQU32        512(DX), Z17
 	VPDPBUSD.BCST    272(R12), Z17, Z8
 	VPDPBUSD.BCST    276(R12), Z17, Z14
 	VPDPBUSD.BCST    280(R12), Z17, Z15
 	VPDPBUSD.BCST    284(R12), Z17, Z16
-	VMOVDQU32        576(CX), Z17
+	VMOVDQU32        576(DX), Z17
 	VPDPBUSD.BCST    304(R12), Z17, Z8
 	VPDPBUSD.BCST    308(R12), Z17, Z14
 	VPXORD           Z18, Z18, Z18
@@ -53095,21 +53630,21 @@ step:
 	VPXORD           Z9, Z18, Z18
 	VPSUBB           Z9, Z18, Z18
 	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
-	VMOVDQU32        Z18, 2368(AX)
-	PREFETCHT0       640(R10)
+	VMOVDQU32        Z18, 2368(CX)
+	PREFETCHT1       640(AX)
 	VPDPBUSD.BCST    312(R12), Z17, Z15
 	VPDPBUSD.BCST    316(R12), Z17, Z16
-	VMOVDQU32        640(CX), Z9
+	VMOVDQU32        640(DX), Z9
 	VPDPBUSD.BCST    336(R12), Z9, Z8
 	VPDPBUSD.BCST    340(R12), Z9, Z14
 	VPDPBUSD.BCST    344(R12), Z9, Z15
 	VPDPBUSD.BCST    348(R12), Z9, Z16
-	VMOVDQU32        704(CX), Z9
+	VMOVDQU32        704(DX), Z9
 	VPDPBUSD.BCST    368(R12), Z9, Z8
 	VPDPBUSD.BCST    372(R12), Z9, Z14
 	VPDPBUSD.BCST    376(R12), Z9, Z15
 	VPDPBUSD.BCST    380(R12), Z9, Z16
-	VMOVDQU32        768(CX), Z9
+	VMOVDQU32        768(DX), Z9
 	VPDPBUSD.BCST    400(R12), Z9, Z8
 	VPSRLD           $0x15, Z4, Z13
 	VPSRLD           $0x19, Z4, Z4
@@ -53126,21 +53661,21 @@ step:
 	VPXORD           Z13, Z17, Z17
 	VPSUBB           Z13, Z17, Z17
 	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 2432(AX)
+	VMOVDQU32        Z17, 2432(CX)
 	VPDPBUSD.BCST    404(R12), Z9, Z14
 	VPDPBUSD.BCST    408(R12), Z9, Z15
 	VPDPBUSD.BCST    412(R12), Z9, Z16
-	VMOVDQU32        832(CX), Z9
+	VMOVDQU32        832(DX), Z9
 	VPDPBUSD.BCST    432(R12), Z9, Z8
 	VPDPBUSD.BCST    436(R12), Z9, Z14
 	VPDPBUSD.BCST    440(R12), Z9, Z15
 	VPDPBUSD.BCST    444(R12), Z9, Z16
-	VMOVDQU32        896(CX), Z9
+	VMOVDQU32        896(DX), Z9
 	VPDPBUSD.BCST    464(R12), Z9, Z8
 	VPDPBUSD.BCST    468(R12), Z9, Z14
 	VPDPBUSD.BCST    472(R12), Z9, Z15
 	VPDPBUSD.BCST    476(R12), Z9, Z16
-	VMOVDQU32        960(CX), Z9
+	VMOVDQU32        960(DX), Z9
 	VPDPBUSD.BCST    496(R12), Z9, Z8
 	VPXORD           Z13, Z13, Z13
 	KMOVW            K1, K2
@@ -53148,11 +53683,11 @@ step:
 	VPXORD           Z4, Z13, Z13
 	VPSUBB           Z4, Z13, Z13
 	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
-	VMOVDQU32        Z13, 2496(AX)
+	VMOVDQU32        Z13, 2496(CX)
 	VPDPBUSD.BCST    500(R12), Z9, Z14
 	VPDPBUSD.BCST    504(R12), Z9, Z15
 	VPDPBUSD.BCST    508(R12), Z9, Z16
-	VMOVUPS          4160(CX), Z4
+	VMOVUPS          4160(DX), Z4
 	VCVTDQ2PS        Z8, Z8
 	VMULPS           Z4, Z8, Z8
 	VCVTDQ2PS        Z14, Z14
@@ -53168,7 +53703,7 @@ step:
 	VADDPS.BCST      dword3f000000<>+0(SB), Z4, Z4
 	VMULPS           Z2, Z4, Z4
 	VMULPS.BCST      dword3e800000<>+0(SB), Z4, Z4
-	VMOVUPS          Z4, 4416(AX)
+	VMOVUPS          Z4, 4416(CX)
 	VPSRLD           $0x00, Z3, Z4
 	VPSRLD           $0x04, Z3, Z6
 	VPANDD.BCST      dword00000007<>+0(SB), Z6, Z6
@@ -53185,19 +53720,19 @@ step:
 	VPXORD           Z4, Z9, Z9
 	VPSUBB           Z4, Z9, Z9
 	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32        Z9, 2560(AX)
+	VMOVDQU32        Z9, 2560(CX)
 	VFMADD231PS.BCST 56(R13), Z15, Z11
 	VFMADD231PS.BCST 60(R13), Z16, Z12
 	VPBROADCASTD     80(R14), Z4
 	VPBROADCASTD     84(R14), Z9
 	VPBROADCASTD     88(R14), Z13
 	VPBROADCASTD     92(R14), Z14
-	VMOVDQU32        1024(CX), Z15
+	VMOVDQU32        1024(DX), Z15
 	VPDPBUSD.BCST    528(R12), Z15, Z4
 	VPDPBUSD.BCST    532(R12), Z15, Z9
 	VPDPBUSD.BCST    536(R12), Z15, Z13
 	VPDPBUSD.BCST    540(R12), Z15, Z14
-	VMOVDQU32        1088(CX), Z15
+	VMOVDQU32        1088(DX), Z15
 	VPDPBUSD.BCST    560(R12), Z15, Z4
 	VPDPBUSD.BCST    564(R12), Z15, Z9
 	VPDPBUSD.BCST    568(R12), Z15, Z13
@@ -53207,20 +53742,20 @@ step:
 	VPXORD           Z6, Z16, Z16
 	VPSUBB           Z6, Z16, Z16
 	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
-	VMOVDQU32        Z16, 2624(AX)
-	PREFETCHT0       704(R10)
+	VMOVDQU32        Z16, 2624(CX)
+	PREFETCHT1       704(AX)
 	VPDPBUSD.BCST    572(R12), Z15, Z14
-	VMOVDQU32        1152(CX), Z6
+	VMOVDQU32        1152(DX), Z6
 	VPDPBUSD.BCST    592(R12), Z6, Z4
 	VPDPBUSD.BCST    596(R12), Z6, Z9
 	VPDPBUSD.BCST    600(R12), Z6, Z13
 	VPDPBUSD.BCST    604(R12), Z6, Z14
-	VMOVDQU32        1216(CX), Z6
+	VMOVDQU32        1216(DX), Z6
 	VPDPBUSD.BCST    624(R12), Z6, Z4
 	VPDPBUSD.BCST    628(R12), Z6, Z9
 	VPDPBUSD.BCST    632(R12), Z6, Z13
 	VPDPBUSD.BCST    636(R12), Z6, Z14
-	VMOVDQU32        1280(CX), Z6
+	VMOVDQU32        1280(DX), Z6
 	VPDPBUSD.BCST    656(R12), Z6, Z4
 	VPDPBUSD.BCST    660(R12), Z6, Z9
 	VPSRLD           $0x07, Z3, Z8
@@ -53239,20 +53774,20 @@ step:
 	VPXORD           Z8, Z17, Z17
 	VPSUBB           Z8, Z17, Z17
 	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 2688(AX)
+	VMOVDQU32        Z17, 2688(CX)
 	VPDPBUSD.BCST    664(R12), Z6, Z13
 	VPDPBUSD.BCST    668(R12), Z6, Z14
-	VMOVDQU32        1344(CX), Z6
+	VMOVDQU32        1344(DX), Z6
 	VPDPBUSD.BCST    688(R12), Z6, Z4
 	VPDPBUSD.BCST    692(R12), Z6, Z9
 	VPDPBUSD.BCST    696(R12), Z6, Z13
 	VPDPBUSD.BCST    700(R12), Z6, Z14
-	VMOVDQU32        1408(CX), Z6
+	VMOVDQU32        1408(DX), Z6
 	VPDPBUSD.BCST    720(R12), Z6, Z4
 	VPDPBUSD.BCST    724(R12), Z6, Z9
 	VPDPBUSD.BCST    728(R12), Z6, Z13
 	VPDPBUSD.BCST    732(R12), Z6, Z14
-	VMOVDQU32        1472(CX), Z6
+	VMOVDQU32        1472(DX), Z6
 	VPDPBUSD.BCST    752(R12), Z6, Z4
 	VPDPBUSD.BCST    756(R12), Z6, Z9
 	VPXORD           Z8, Z8, Z8
@@ -53261,10 +53796,10 @@ step:
 	VPXORD           Z15, Z8, Z8
 	VPSUBB           Z15, Z8, Z8
 	VPXORD.BCST      dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32        Z8, 2752(AX)
+	VMOVDQU32        Z8, 2752(CX)
 	VPDPBUSD.BCST    760(R12), Z6, Z13
 	VPDPBUSD.BCST    764(R12), Z6, Z14
-	VMOVUPS          4224(CX), Z6
+	VMOVUPS          4224(DX), Z6
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z6, Z4, Z4
 	VCVTDQ2PS        Z9, Z9
@@ -53292,18 +53827,18 @@ step:
 	VPXORD           Z4, Z9, Z9
 	VPSUBB           Z4, Z9, Z9
 	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32        Z9, 2816(AX)
+	VMOVDQU32        Z9, 2816(CX)
 	VFMADD231PS.BCST 92(R13), Z14, Z12
 	VPBROADCASTD     112(R14), Z4
 	VPBROADCASTD     116(R14), Z9
 	VPBROADCASTD     120(R14), Z13
 	VPBROADCASTD     124(R14), Z14
-	VMOVDQU32        1536(CX), Z15
+	VMOVDQU32        1536(DX), Z15
 	VPDPBUSD.BCST    784(R12), Z15, Z4
 	VPDPBUSD.BCST    788(R12), Z15, Z9
 	VPDPBUSD.BCST    792(R12), Z15, Z13
 	VPDPBUSD.BCST    796(R12), Z15, Z14
-	VMOVDQU32        1600(CX), Z15
+	VMOVDQU32        1600(DX), Z15
 	VPDPBUSD.BCST    816(R12), Z15, Z4
 	VPDPBUSD.BCST    820(R12), Z15, Z9
 	VPDPBUSD.BCST    824(R12), Z15, Z13
@@ -53314,19 +53849,19 @@ step:
 	VPXORD           Z6, Z15, Z15
 	VPSUBB           Z6, Z15, Z15
 	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
-	VMOVDQU32        Z15, 2880(AX)
-	PREFETCHT0       768(R10)
-	VMOVDQU32        1664(CX), Z6
+	VMOVDQU32        Z15, 2880(CX)
+	PREFETCHT1       768(AX)
+	VMOVDQU32        1664(DX), Z6
 	VPDPBUSD.BCST    848(R12), Z6, Z4
 	VPDPBUSD.BCST    852(R12), Z6, Z9
 	VPDPBUSD.BCST    856(R12), Z6, Z13
 	VPDPBUSD.BCST    860(R12), Z6, Z14
-	VMOVDQU32        1728(CX), Z6
+	VMOVDQU32        1728(DX), Z6
 	VPDPBUSD.BCST    880(R12), Z6, Z4
 	VPDPBUSD.BCST    884(R12), Z6, Z9
 	VPDPBUSD.BCST    888(R12), Z6, Z13
 	VPDPBUSD.BCST    892(R12), Z6, Z14
-	VMOVDQU32        1792(CX), Z6
+	VMOVDQU32        1792(DX), Z6
 	VPDPBUSD.BCST    912(R12), Z6, Z4
 	VPDPBUSD.BCST    916(R12), Z6, Z9
 	VPDPBUSD.BCST    920(R12), Z6, Z13
@@ -53345,19 +53880,19 @@ step:
 	VPXORD           Z8, Z15, Z15
 	VPSUBB           Z8, Z15, Z15
 	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
-	VMOVDQU32        Z15, 2944(AX)
+	VMOVDQU32        Z15, 2944(CX)
 	VPDPBUSD.BCST    924(R12), Z6, Z14
-	VMOVDQU32        1856(CX), Z6
+	VMOVDQU32        1856(DX), Z6
 	VPDPBUSD.BCST    944(R12), Z6, Z4
 	VPDPBUSD.BCST    948(R12), Z6, Z9
 	VPDPBUSD.BCST    952(R12), Z6, Z13
 	VPDPBUSD.BCST    956(R12), Z6, Z14
-	VMOVDQU32        1920(CX), Z6
+	VMOVDQU32        1920(DX), Z6
 	VPDPBUSD.BCST    976(R12), Z6, Z4
 	VPDPBUSD.BCST    980(R12), Z6, Z9
 	VPDPBUSD.BCST    984(R12), Z6, Z13
 	VPDPBUSD.BCST    988(R12), Z6, Z14
-	VMOVDQU32        1984(CX), Z6
+	VMOVDQU32        1984(DX), Z6
 	VPDPBUSD.BCST    1008(R12), Z6, Z4
 	VPDPBUSD.BCST    1012(R12), Z6, Z9
 	VPDPBUSD.BCST    1016(R12), Z6, Z13
@@ -53367,9 +53902,9 @@ step:
 	VPXORD           Z3, Z8, Z8
 	VPSUBB           Z3, Z8, Z8
 	VPXORD.BCST      dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32        Z8, 3008(AX)
+	VMOVDQU32        Z8, 3008(CX)
 	VPDPBUSD.BCST    1020(R12), Z6, Z14
-	VMOVUPS          4288(CX), Z3
+	VMOVUPS          4288(DX), Z3
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z3, Z4, Z4
 	VCVTDQ2PS        Z9, Z9
@@ -53382,22 +53917,22 @@ step:
 	VFMADD231PS.BCST 116(R13), Z9, Z10
 	VFMADD231PS.BCST 120(R13), Z13, Z11
 	VFMADD231PS.BCST 124(R13), Z14, Z12
-	VBROADCASTI32X4  50(DX), Z3
-	VINSERTI32X4     $0x01, 50(DI), Z3, Z3
-	VINSERTI32X4     $0x02, 50(R8), Z3, Z3
-	VINSERTI32X4     $0x03, 50(R9), Z3, Z3
-	VBROADCASTI32X4  50(DX)(BX*1), Z4
-	VINSERTI32X4     $0x01, 50(DI)(BX*1), Z4, Z4
-	VINSERTI32X4     $0x02, 50(R8)(BX*1), Z4, Z4
-	VINSERTI32X4     $0x03, 50(R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4  50(DX)(BX*2), Z6
-	VINSERTI32X4     $0x01, 50(DI)(BX*2), Z6, Z6
-	VINSERTI32X4     $0x02, 50(R8)(BX*2), Z6, Z6
-	VINSERTI32X4     $0x03, 50(R9)(BX*2), Z6, Z6
-	VBROADCASTI32X4  50(DX)(SI*1), Z7
-	VINSERTI32X4     $0x01, 50(DI)(SI*1), Z7, Z7
-	VINSERTI32X4     $0x02, 50(R8)(SI*1), Z7, Z7
-	VINSERTI32X4     $0x03, 50(R9)(SI*1), Z7, Z7
+	VBROADCASTI32X4  50(BX), Z3
+	VINSERTI32X4     $0x01, 50(R8), Z3, Z3
+	VINSERTI32X4     $0x02, 50(R9), Z3, Z3
+	VINSERTI32X4     $0x03, 50(R10), Z3, Z3
+	VBROADCASTI32X4  50(BX)(SI*1), Z4
+	VINSERTI32X4     $0x01, 50(R8)(SI*1), Z4, Z4
+	VINSERTI32X4     $0x02, 50(R9)(SI*1), Z4, Z4
+	VINSERTI32X4     $0x03, 50(R10)(SI*1), Z4, Z4
+	VBROADCASTI32X4  50(BX)(SI*2), Z6
+	VINSERTI32X4     $0x01, 50(R8)(SI*2), Z6, Z6
+	VINSERTI32X4     $0x02, 50(R9)(SI*2), Z6, Z6
+	VINSERTI32X4     $0x03, 50(R10)(SI*2), Z6, Z6
+	VBROADCASTI32X4  50(BX)(DI*1), Z7
+	VINSERTI32X4     $0x01, 50(R8)(DI*1), Z7, Z7
+	VINSERTI32X4     $0x02, 50(R9)(DI*1), Z7, Z7
+	VINSERTI32X4     $0x03, 50(R10)(DI*1), Z7, Z7
 	VPUNPCKLDQ       Z4, Z3, Z8
 	VPUNPCKHDQ       Z4, Z3, Z3
 	VPUNPCKLDQ       Z7, Z6, Z4
@@ -53411,7 +53946,7 @@ step:
 	VADDPS.BCST      dword3f000000<>+0(SB), Z6, Z6
 	VMULPS           Z2, Z6, Z6
 	VMULPS.BCST      dword3e800000<>+0(SB), Z6, Z6
-	VMOVUPS          Z6, 4480(AX)
+	VMOVUPS          Z6, 4480(CX)
 	VPSRLD           $0x00, Z4, Z6
 	VPSRLD           $0x04, Z4, Z9
 	VPANDD.BCST      dword00000007<>+0(SB), Z9, Z9
@@ -53428,40 +53963,40 @@ step:
 	VPXORD           Z6, Z14, Z14
 	VPSUBB           Z6, Z14, Z14
 	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
-	VMOVDQU32        Z14, 3072(AX)
-	PREFETCHT0       832(R10)
+	VMOVDQU32        Z14, 3072(CX)
+	PREFETCHT1       832(AX)
 	VPBROADCASTD     144(R14), Z6
 	VPBROADCASTD     148(R14), Z14
 	VPBROADCASTD     152(R14), Z15
 	VPBROADCASTD     156(R14), Z16
-	VMOVDQU32        2048(CX), Z17
+	VMOVDQU32        2048(DX), Z17
 	VPDPBUSD.BCST    1040(R12), Z17, Z6
 	VPDPBUSD.BCST    1044(R12), Z17, Z14
 	VPDPBUSD.BCST    1048(R12), Z17, Z15
 	VPDPBUSD.BCST    1052(R12), Z17, Z16
-	VMOVDQU32        2112(CX), Z17
+	VMOVDQU32        2112(DX), Z17
 	VPDPBUSD.BCST    1072(R12), Z17, Z6
 	VPDPBUSD.BCST    1076(R12), Z17, Z14
 	VPDPBUSD.BCST    1080(R12), Z17, Z15
 	VPDPBUSD.BCST    1084(R12), Z17, Z16
-	VMOVDQU32        2176(CX), Z17
+	VMOVDQU32        2176(DX), Z17
 	VPXORD           Z18, Z18, Z18
 	KMOVW            K1, K2
 	VPGATHERDD       4(R15)(Z13*8), K2, Z18
 	VPXORD           Z9, Z18, Z18
 	VPSUBB           Z9, Z18, Z18
 	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
-	VMOVDQU32        Z18, 3136(AX)
+	VMOVDQU32        Z18, 3136(CX)
 	VPDPBUSD.BCST    1104(R12), Z17, Z6
 	VPDPBUSD.BCST    1108(R12), Z17, Z14
 	VPDPBUSD.BCST    1112(R12), Z17, Z15
 	VPDPBUSD.BCST    1116(R12), Z17, Z16
-	VMOVDQU32        2240(CX), Z9
+	VMOVDQU32        2240(DX), Z9
 	VPDPBUSD.BCST    1136(R12), Z9, Z6
 	VPDPBUSD.BCST    1140(R12), Z9, Z14
 	VPDPBUSD.BCST    1144(R12), Z9, Z15
 	VPDPBUSD.BCST    1148(R12), Z9, Z16
-	VMOVDQU32        2304(CX), Z9
+	VMOVDQU32        2304(DX), Z9
 	VPDPBUSD.BCST    1168(R12), Z9, Z6
 	VPDPBUSD.BCST    1172(R12), Z9, Z14
 	VPDPBUSD.BCST    1176(R12), Z9, Z15
@@ -53482,18 +54017,18 @@ step:
 	VPXORD           Z9, Z18, Z18
 	VPSUBB           Z9, Z18, Z18
 	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
-	VMOVDQU32        Z18, 3200(AX)
-	VMOVDQU32        2368(CX), Z9
+	VMOVDQU32        Z18, 3200(CX)
+	VMOVDQU32        2368(DX), Z9
 	VPDPBUSD.BCST    1200(R12), Z9, Z6
 	VPDPBUSD.BCST    1204(R12), Z9, Z14
 	VPDPBUSD.BCST    1208(R12), Z9, Z15
 	VPDPBUSD.BCST    1212(R12), Z9, Z16
-	VMOVDQU32        2432(CX), Z9
+	VMOVDQU32        2432(DX), Z9
 	VPDPBUSD.BCST    1232(R12), Z9, Z6
 	VPDPBUSD.BCST    1236(R12), Z9, Z14
 	VPDPBUSD.BCST    1240(R12), Z9, Z15
 	VPDPBUSD.BCST    1244(R12), Z9, Z16
-	VMOVDQU32        2496(CX), Z9
+	VMOVDQU32        2496(DX), Z9
 	VPDPBUSD.BCST    1264(R12), Z9, Z6
 	VPDPBUSD.BCST    1268(R12), Z9, Z14
 	VPDPBUSD.BCST    1272(R12), Z9, Z15
@@ -53504,8 +54039,8 @@ step:
 	VPXORD           Z13, Z9, Z9
 	VPSUBB           Z13, Z9, Z9
 	VPXORD.BCST      dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32        Z9, 3264(AX)
-	VMOVUPS          4352(CX), Z9
+	VMOVDQU32        Z9, 3264(CX)
+	VMOVUPS          4352(DX), Z9
 	VCVTDQ2PS        Z6, Z6
 	VMULPS           Z9, Z6, Z6
 	VCVTDQ2PS        Z14, Z14
@@ -53535,22 +54070,22 @@ step:
 	VPXORD           Z9, Z13, Z13
 	VPSUBB           Z9, Z13, Z13
 	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
-	VMOVDQU32        Z13, 3328(AX)
-	PREFETCHT0       896(R10)
+	VMOVDQU32        Z13, 3328(CX)
+	PREFETCHT1       896(AX)
 	VPBROADCASTD     180(R14), Z9
 	VPBROADCASTD     184(R14), Z13
 	VPBROADCASTD     188(R14), Z14
-	VMOVDQU32        2560(CX), Z17
+	VMOVDQU32        2560(DX), Z17
 	VPDPBUSD.BCST    1296(R12), Z17, Z6
 	VPDPBUSD.BCST    1300(R12), Z17, Z9
 	VPDPBUSD.BCST    1304(R12), Z17, Z13
 	VPDPBUSD.BCST    1308(R12), Z17, Z14
-	VMOVDQU32        2624(CX), Z17
+	VMOVDQU32        2624(DX), Z17
 	VPDPBUSD.BCST    1328(R12), Z17, Z6
 	VPDPBUSD.BCST    1332(R12), Z17, Z9
 	VPDPBUSD.BCST    1336(R12), Z17, Z13
 	VPDPBUSD.BCST    1340(R12), Z17, Z14
-	VMOVDQU32        2688(CX), Z17
+	VMOVDQU32        2688(DX), Z17
 	VPDPBUSD.BCST    1360(R12), Z17, Z6
 	VPXORD           Z18, Z18, Z18
 	KMOVW            K1, K2
@@ -53558,21 +54093,21 @@ step:
 	VPXORD           Z15, Z18, Z18
 	VPSUBB           Z15, Z18, Z18
 	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
-	VMOVDQU32        Z18, 3392(AX)
+	VMOVDQU32        Z18, 3392(CX)
 	VPDPBUSD.BCST    1364(R12), Z17, Z9
 	VPDPBUSD.BCST    1368(R12), Z17, Z13
 	VPDPBUSD.BCST    1372(R12), Z17, Z14
-	VMOVDQU32        2752(CX), Z15
+	VMOVDQU32        2752(DX), Z15
 	VPDPBUSD.BCST    1392(R12), Z15, Z6
 	VPDPBUSD.BCST    1396(R12), Z15, Z9
 	VPDPBUSD.BCST    1400(R12), Z15, Z13
 	VPDPBUSD.BCST    1404(R12), Z15, Z14
-	VMOVDQU32        2816(CX), Z15
+	VMOVDQU32        2816(DX), Z15
 	VPDPBUSD.BCST    1424(R12), Z15, Z6
 	VPDPBUSD.BCST    1428(R12), Z15, Z9
 	VPDPBUSD.BCST    1432(R12), Z15, Z13
 	VPDPBUSD.BCST    1436(R12), Z15, Z14
-	VMOVDQU32        2880(CX), Z15
+	VMOVDQU32        2880(DX), Z15
 	VPSRLD           $0x15, Z4, Z16
 	VPSRLD           $0x19, Z4, Z4
 	VPANDD.BCST      dword00000007<>+0(SB), Z4, Z4
@@ -53588,29 +54123,29 @@ step:
 	VPXORD           Z16, Z17, Z17
 	VPSUBB           Z16, Z17, Z17
 	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 3456(AX)
+	VMOVDQU32        Z17, 3456(CX)
 	VPDPBUSD.BCST    1456(R12), Z15, Z6
 	VPDPBUSD.BCST    1460(R12), Z15, Z9
 	VPDPBUSD.BCST    1464(R12), Z15, Z13
 	VPDPBUSD.BCST    1468(R12), Z15, Z14
-	VMOVDQU32        2944(CX), Z15
+	VMOVDQU32        2944(DX), Z15
 	VPDPBUSD.BCST    1488(R12), Z15, Z6
 	VPDPBUSD.BCST    1492(R12), Z15, Z9
 	VPDPBUSD.BCST    1496(R12), Z15, Z13
 	VPDPBUSD.BCST    1500(R12), Z15, Z14
-	VMOVDQU32        3008(CX), Z15
+	VMOVDQU32        3008(DX), Z15
 	VPDPBUSD.BCST    1520(R12), Z15, Z6
 	VPDPBUSD.BCST    1524(R12), Z15, Z9
 	VPDPBUSD.BCST    1528(R12), Z15, Z13
 	VPDPBUSD.BCST    1532(R12), Z15, Z14
-	VMOVUPS          4416(CX), Z15
+	VMOVUPS          4416(DX), Z15
 	VPXORD           Z16, Z16, Z16
 	KMOVW            K1, K2
 	VPGATHERDD       4(R15)(Z7*8), K2, Z16
 	VPXORD           Z4, Z16, Z16
 	VPSUBB           Z4, Z16, Z16
 	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
-	VMOVDQU32        Z16, 3520(AX)
+	VMOVDQU32        Z16, 3520(CX)
 	VCVTDQ2PS        Z6, Z6
 	VMULPS           Z15, Z6, Z6
 	VCVTDQ2PS        Z9, Z9
@@ -53630,7 +54165,7 @@ step:
 	VADDPS.BCST      dword3f000000<>+0(SB), Z7, Z7
 	VMULPS           Z2, Z7, Z7
 	VMULPS.BCST      dword3e800000<>+0(SB), Z7, Z7
-	VMOVUPS          Z7, 4544(AX)
+	VMOVUPS          Z7, 4544(CX)
 	VPSRLD           $0x00, Z3, Z2
 	VPSRLD           $0x04, Z3, Z7
 	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
@@ -53647,21 +54182,21 @@ step:
 	VPXORD           Z2, Z7, Z7
 	VPSUBB           Z2, Z7, Z7
 	VPXORD.BCST      dword80808080<>+0(SB), Z7, Z7
-	VMOVDQU32        Z7, 3584(AX)
-	PREFETCHT0       960(R10)
+	VMOVDQU32        Z7, 3584(CX)
+	PREFETCHT1       960(AX)
 	VPBROADCASTD     216(R14), Z2
 	VPBROADCASTD     220(R14), Z7
-	VMOVDQU32        3072(CX), Z14
+	VMOVDQU32        3072(DX), Z14
 	VPDPBUSD.BCST    1552(R12), Z14, Z4
 	VPDPBUSD.BCST    1556(R12), Z14, Z6
 	VPDPBUSD.BCST    1560(R12), Z14, Z2
 	VPDPBUSD.BCST    1564(R12), Z14, Z7
-	VMOVDQU32        3136(CX), Z14
+	VMOVDQU32        3136(DX), Z14
 	VPDPBUSD.BCST    1584(R12), Z14, Z4
 	VPDPBUSD.BCST    1588(R12), Z14, Z6
 	VPDPBUSD.BCST    1592(R12), Z14, Z2
 	VPDPBUSD.BCST    1596(R12), Z14, Z7
-	VMOVDQU32        3200(CX), Z14
+	VMOVDQU32        3200(DX), Z14
 	VPDPBUSD.BCST    1616(R12), Z14, Z4
 	VPDPBUSD.BCST    1620(R12), Z14, Z6
 	VPXORD           Z15, Z15, Z15
@@ -53670,20 +54205,20 @@ step:
 	VPXORD           Z9, Z15, Z15
 	VPSUBB           Z9, Z15, Z15
 	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
-	VMOVDQU32        Z15, 3648(AX)
+	VMOVDQU32        Z15, 3648(CX)
 	VPDPBUSD.BCST    1624(R12), Z14, Z2
 	VPDPBUSD.BCST    1628(R12), Z14, Z7
-	VMOVDQU32        3264(CX), Z9
+	VMOVDQU32        3264(DX), Z9
 	VPDPBUSD.BCST    1648(R12), Z9, Z4
 	VPDPBUSD.BCST    1652(R12), Z9, Z6
 	VPDPBUSD.BCST    1656(R12), Z9, Z2
 	VPDPBUSD.BCST    1660(R12), Z9, Z7
-	VMOVDQU32        3328(CX), Z9
+	VMOVDQU32        3328(DX), Z9
 	VPDPBUSD.BCST    1680(R12), Z9, Z4
 	VPDPBUSD.BCST    1684(R12), Z9, Z6
 	VPDPBUSD.BCST    1688(R12), Z9, Z2
 	VPDPBUSD.BCST    1692(R12), Z9, Z7
-	VMOVDQU32        3392(CX), Z9
+	VMOVDQU32        3392(DX), Z9
 	VPDPBUSD.BCST    1712(R12), Z9, Z4
 	VPSRLD           $0x07, Z3, Z13
 	VPSRLD           $0x0b, Z3, Z14
@@ -53701,21 +54236,21 @@ step:
 	VPXORD           Z13, Z16, Z16
 	VPSUBB           Z13, Z16, Z16
 	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
-	VMOVDQU32        Z16, 3712(AX)
+	VMOVDQU32        Z16, 3712(CX)
 	VPDPBUSD.BCST    1716(R12), Z9, Z6
 	VPDPBUSD.BCST    1720(R12), Z9, Z2
 	VPDPBUSD.BCST    1724(R12), Z9, Z7
-	VMOVDQU32        3456(CX), Z9
+	VMOVDQU32        3456(DX), Z9
 	VPDPBUSD.BCST    1744(R12), Z9, Z4
 	VPDPBUSD.BCST    1748(R12), Z9, Z6
 	VPDPBUSD.BCST    1752(R12), Z9, Z2
 	VPDPBUSD.BCST    1756(R12), Z9, Z7
-	VMOVDQU32        3520(CX), Z9
+	VMOVDQU32        3520(DX), Z9
 	VPDPBUSD.BCST    1776(R12), Z9, Z4
 	VPDPBUSD.BCST    1780(R12), Z9, Z6
 	VPDPBUSD.BCST    1784(R12), Z9, Z2
 	VPDPBUSD.BCST    1788(R12), Z9, Z7
-	VMOVUPS          4480(CX), Z9
+	VMOVUPS          4480(DX), Z9
 	VCVTDQ2PS        Z4, Z4
 	VPXORD           Z13, Z13, Z13
 	KMOVW            K1, K2
@@ -53723,7 +54258,7 @@ step:
 	VPXORD           Z14, Z13, Z13
 	VPSUBB           Z14, Z13, Z13
 	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
-	VMOVDQU32        Z13, 3776(AX)
+	VMOVDQU32        Z13, 3776(CX)
 	VMULPS           Z9, Z4, Z4
 	VCVTDQ2PS        Z6, Z6
 	VMULPS           Z9, Z6, Z6
@@ -53754,20 +54289,20 @@ step:
 	VPXORD           Z7, Z14, Z14
 	VPSUBB           Z7, Z14, Z14
 	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
-	VMOVDQU32        Z14, 3840(AX)
-	PREFETCHT0       1024(R10)
+	VMOVDQU32        Z14, 3840(CX)
+	PREFETCHT1       1024(AX)
 	VPBROADCASTD     252(R14), Z7
-	VMOVDQU32        3584(CX), Z14
+	VMOVDQU32        3584(DX), Z14
 	VPDPBUSD.BCST    1808(R12), Z14, Z2
 	VPDPBUSD.BCST    1812(R12), Z14, Z4
 	VPDPBUSD.BCST    1816(R12), Z14, Z6
 	VPDPBUSD.BCST    1820(R12), Z14, Z7
-	VMOVDQU32        3648(CX), Z14
+	VMOVDQU32        3648(DX), Z14
 	VPDPBUSD.BCST    1840(R12), Z14, Z2
 	VPDPBUSD.BCST    1844(R12), Z14, Z4
 	VPDPBUSD.BCST    1848(R12), Z14, Z6
 	VPDPBUSD.BCST    1852(R12), Z14, Z7
-	VMOVDQU32        3712(CX), Z14
+	VMOVDQU32        3712(DX), Z14
 	VPDPBUSD.BCST    1872(R12), Z14, Z2
 	VPDPBUSD.BCST    1876(R12), Z14, Z4
 	VPDPBUSD.BCST    1880(R12), Z14, Z6
@@ -53777,19 +54312,19 @@ step:
 	VPXORD           Z9, Z15, Z15
 	VPSUBB           Z9, Z15, Z15
 	VPXORD.BCST      dword80808080<>+0(SB), Z15, Z15
-	VMOVDQU32        Z15, 3904(AX)
+	VMOVDQU32        Z15, 3904(CX)
 	VPDPBUSD.BCST    1884(R12), Z14, Z7
-	VMOVDQU32        3776(CX), Z9
+	VMOVDQU32        3776(DX), Z9
 	VPDPBUSD.BCST    1904(R12), Z9, Z2
 	VPDPBUSD.BCST    1908(R12), Z9, Z4
 	VPDPBUSD.BCST    1912(R12), Z9, Z6
 	VPDPBUSD.BCST    1916(R12), Z9, Z7
-	VMOVDQU32        3840(CX), Z9
+	VMOVDQU32        3840(DX), Z9
 	VPDPBUSD.BCST    1936(R12), Z9, Z2
 	VPDPBUSD.BCST    1940(R12), Z9, Z4
 	VPDPBUSD.BCST    1944(R12), Z9, Z6
 	VPDPBUSD.BCST    1948(R12), Z9, Z7
-	VMOVDQU32        3904(CX), Z9
+	VMOVDQU32        3904(DX), Z9
 	VPDPBUSD.BCST    1968(R12), Z9, Z2
 	VPDPBUSD.BCST    1972(R12), Z9, Z4
 	VPSRLD           $0x15, Z3, Z13
@@ -53807,20 +54342,20 @@ step:
 	VPXORD           Z13, Z14, Z14
 	VPSUBB           Z13, Z14, Z14
 	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
-	VMOVDQU32        Z14, 3968(AX)
+	VMOVDQU32        Z14, 3968(CX)
 	VPDPBUSD.BCST    1976(R12), Z9, Z6
 	VPDPBUSD.BCST    1980(R12), Z9, Z7
-	VMOVDQU32        3968(CX), Z9
+	VMOVDQU32        3968(DX), Z9
 	VPDPBUSD.BCST    2000(R12), Z9, Z2
 	VPDPBUSD.BCST    2004(R12), Z9, Z4
 	VPDPBUSD.BCST    2008(R12), Z9, Z6
 	VPDPBUSD.BCST    2012(R12), Z9, Z7
-	VMOVDQU32        4032(CX), Z9
+	VMOVDQU32        4032(DX), Z9
 	VPDPBUSD.BCST    2032(R12), Z9, Z2
 	VPDPBUSD.BCST    2036(R12), Z9, Z4
 	VPDPBUSD.BCST    2040(R12), Z9, Z6
 	VPDPBUSD.BCST    2044(R12), Z9, Z7
-	VMOVUPS          4544(CX), Z9
+	VMOVUPS          4544(DX), Z9
 	VCVTDQ2PS        Z2, Z2
 	VMULPS           Z9, Z2, Z2
 	VPXORD           Z13, Z13, Z13
@@ -53829,7 +54364,7 @@ step:
 	VPXORD           Z3, Z13, Z13
 	VPSUBB           Z3, Z13, Z13
 	VPXORD.BCST      dword80808080<>+0(SB), Z13, Z13
-	VMOVDQU32        Z13, 4032(AX)
+	VMOVDQU32        Z13, 4032(CX)
 	VCVTDQ2PS        Z4, Z4
 	VMULPS           Z9, Z4, Z4
 	VCVTDQ2PS        Z6, Z6
@@ -53855,7 +54390,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func fusedIQ3XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedIQ3XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, MMX+
 TEXT ·fusedIQ3XXS512(SB), $0-88
 	MOVQ      x+56(FP), AX
@@ -54978,61 +55513,59 @@ block:
 	VZEROUPPER
 	RET
 
-// func pipedIQ3XXS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+// func pipedIQ3XXS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, MMX+
-TEXT ·pipedIQ3XXS512r8(SB), $8-80
-	MOVQ            buffers+8(FP), AX
-	LEAQ            5120(AX), CX
-	MOVQ            src+16(FP), DX
-	MOVQ            stride+24(FP), BX
-	LEAQ            (BX)(BX*2), SI
-	LEAQ            (DX)(BX*4), DI
-	LEAQ            (DI)(BX*4), R8
-	LEAQ            (R8)(BX*4), R9
-	MOVQ            BX, R10
-	SHLQ            $0x04, R10
-	ADDQ            DX, R10
+TEXT ·pipedIQ3XXS512r8(SB), $8-120
+	MOVQ            ahead+88(FP), AX
+	MOVQ            buffers+8(FP), CX
+	LEAQ            5120(CX), DX
+	MOVQ            src+16(FP), BX
+	MOVQ            stride+24(FP), SI
+	LEAQ            (SI)(SI*2), DI
+	LEAQ            (BX)(SI*4), R8
+	LEAQ            (R8)(SI*4), R9
+	LEAQ            (R9)(SI*4), R10
 	MOVQ            acc+0(FP), R11
 	MOVQ            ·gridIQ3XXS+0(SB), R15
 	KXNORW          K1, K1, K1
 	VMOVDQU32       signMasks<>+0(SB), Z0
 	VMOVDQU32       signParity<>+0(SB), Z1
 	VPXORD          Z2, Z2, Z2
-	VPINSRW         $0x00, (DX), X2, X2
-	VPINSRW         $0x01, (DX)(BX*1), X2, X2
-	VPINSRW         $0x02, (DX)(BX*2), X2, X2
-	VPINSRW         $0x03, (DX)(SI*1), X2, X2
-	VPINSRW         $0x04, (DI), X2, X2
-	VPINSRW         $0x05, (DI)(BX*1), X2, X2
-	VPINSRW         $0x06, (DI)(BX*2), X2, X2
-	VPINSRW         $0x07, (DI)(SI*1), X2, X2
+	VPINSRW         $0x00, (BX), X2, X2
+	VPINSRW         $0x01, (BX)(SI*1), X2, X2
+	VPINSRW         $0x02, (BX)(SI*2), X2, X2
+	VPINSRW         $0x03, (BX)(DI*1), X2, X2
+	VPINSRW         $0x04, (R8), X2, X2
+	VPINSRW         $0x05, (R8)(SI*1), X2, X2
+	VPINSRW         $0x06, (R8)(SI*2), X2, X2
+	VPINSRW         $0x07, (R8)(DI*1), X2, X2
 	VPXORD          Z3, Z3, Z3
-	VPINSRW         $0x00, (R8), X3, X3
-	VPINSRW         $0x01, (R8)(BX*1), X3, X3
-	VPINSRW         $0x02, (R8)(BX*2), X3, X3
-	VPINSRW         $0x03, (R8)(SI*1), X3, X3
-	VPINSRW         $0x04, (R9), X3, X3
-	VPINSRW         $0x05, (R9)(BX*1), X3, X3
-	VPINSRW         $0x06, (R9)(BX*2), X3, X3
-	VPINSRW         $0x07, (R9)(SI*1), X3, X3
+	VPINSRW         $0x00, (R9), X3, X3
+	VPINSRW         $0x01, (R9)(SI*1), X3, X3
+	VPINSRW         $0x02, (R9)(SI*2), X3, X3
+	VPINSRW         $0x03, (R9)(DI*1), X3, X3
+	VPINSRW         $0x04, (R10), X3, X3
+	VPINSRW         $0x05, (R10)(SI*1), X3, X3
+	VPINSRW         $0x06, (R10)(SI*2), X3, X3
+	VPINSRW         $0x07, (R10)(DI*1), X3, X3
 	VINSERTI32X4    $0x01, X3, Y2, Y2
 	VCVTPH2PS       Y2, Z2
-	VBROADCASTI32X4 66(DX), Z3
-	VINSERTI32X4    $0x01, 66(DI), Z3, Z3
-	VINSERTI32X4    $0x02, 66(R8), Z3, Z3
-	VINSERTI32X4    $0x03, 66(R9), Z3, Z3
-	VBROADCASTI32X4 66(DX)(BX*1), Z4
-	VINSERTI32X4    $0x01, 66(DI)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x02, 66(R8)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x03, 66(R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4 66(DX)(BX*2), Z5
-	VINSERTI32X4    $0x01, 66(DI)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x02, 66(R8)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x03, 66(R9)(BX*2), Z5, Z5
-	VBROADCASTI32X4 66(DX)(SI*1), Z6
-	VINSERTI32X4    $0x01, 66(DI)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x02, 66(R8)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x03, 66(R9)(SI*1), Z6, Z6
+	VBROADCASTI32X4 66(BX), Z3
+	VINSERTI32X4    $0x01, 66(R8), Z3, Z3
+	VINSERTI32X4    $0x02, 66(R9), Z3, Z3
+	VINSERTI32X4    $0x03, 66(R10), Z3, Z3
+	VBROADCASTI32X4 66(BX)(SI*1), Z4
+	VINSERTI32X4    $0x01, 66(R8)(SI*1), Z4, Z4
+	VINSERTI32X4    $0x02, 66(R9)(SI*1), Z4, Z4
+	VINSERTI32X4    $0x03, 66(R10)(SI*1), Z4, Z4
+	VBROADCASTI32X4 66(BX)(SI*2), Z5
+	VINSERTI32X4    $0x01, 66(R8)(SI*2), Z5, Z5
+	VINSERTI32X4    $0x02, 66(R9)(SI*2), Z5, Z5
+	VINSERTI32X4    $0x03, 66(R10)(SI*2), Z5, Z5
+	VBROADCASTI32X4 66(BX)(DI*1), Z6
+	VINSERTI32X4    $0x01, 66(R8)(DI*1), Z6, Z6
+	VINSERTI32X4    $0x02, 66(R9)(DI*1), Z6, Z6
+	VINSERTI32X4    $0x03, 66(R10)(DI*1), Z6, Z6
 	VPUNPCKLDQ      Z4, Z3, Z7
 	VPUNPCKHDQ      Z4, Z3, Z3
 	VPUNPCKLDQ      Z6, Z5, Z4
@@ -55041,22 +55574,22 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPUNPCKHQDQ     Z4, Z7, Z4
 	VPUNPCKLQDQ     Z5, Z3, Z7
 	VPUNPCKHQDQ     Z5, Z3, Z3
-	VBROADCASTI32X4 2(DX), Z5
-	VINSERTI32X4    $0x01, 2(DI), Z5, Z5
-	VINSERTI32X4    $0x02, 2(R8), Z5, Z5
-	VINSERTI32X4    $0x03, 2(R9), Z5, Z5
-	VBROADCASTI32X4 2(DX)(BX*1), Z8
-	VINSERTI32X4    $0x01, 2(DI)(BX*1), Z8, Z8
-	VINSERTI32X4    $0x02, 2(R8)(BX*1), Z8, Z8
-	VINSERTI32X4    $0x03, 2(R9)(BX*1), Z8, Z8
-	VBROADCASTI32X4 2(DX)(BX*2), Z9
-	VINSERTI32X4    $0x01, 2(DI)(BX*2), Z9, Z9
-	VINSERTI32X4    $0x02, 2(R8)(BX*2), Z9, Z9
-	VINSERTI32X4    $0x03, 2(R9)(BX*2), Z9, Z9
-	VBROADCASTI32X4 2(DX)(SI*1), Z10
-	VINSERTI32X4    $0x01, 2(DI)(SI*1), Z10, Z10
-	VINSERTI32X4    $0x02, 2(R8)(SI*1), Z10, Z10
-	VINSERTI32X4    $0x03, 2(R9)(SI*1), Z10, Z10
+	VBROADCASTI32X4 2(BX), Z5
+	VINSERTI32X4    $0x01, 2(R8), Z5, Z5
+	VINSERTI32X4    $0x02, 2(R9), Z5, Z5
+	VINSERTI32X4    $0x03, 2(R10), Z5, Z5
+	VBROADCASTI32X4 2(BX)(SI*1), Z8
+	VINSERTI32X4    $0x01, 2(R8)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 2(R9)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 2(R10)(SI*1), Z8, Z8
+	VBROADCASTI32X4 2(BX)(SI*2), Z9
+	VINSERTI32X4    $0x01, 2(R8)(SI*2), Z9, Z9
+	VINSERTI32X4    $0x02, 2(R9)(SI*2), Z9, Z9
+	VINSERTI32X4    $0x03, 2(R10)(SI*2), Z9, Z9
+	VBROADCASTI32X4 2(BX)(DI*1), Z10
+	VINSERTI32X4    $0x01, 2(R8)(DI*1), Z10, Z10
+	VINSERTI32X4    $0x02, 2(R9)(DI*1), Z10, Z10
+	VINSERTI32X4    $0x03, 2(R10)(DI*1), Z10, Z10
 	VPUNPCKLDQ      Z8, Z5, Z11
 	VPUNPCKHDQ      Z8, Z5, Z5
 	VPUNPCKLDQ      Z10, Z9, Z8
@@ -55070,7 +55603,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VADDPS.BCST     dword3f000000<>+0(SB), Z9, Z9
 	VMULPS          Z2, Z9, Z9
 	VMULPS.BCST     dword3f000000<>+0(SB), Z9, Z9
-	VMOVUPS         Z9, 4096(AX)
+	VMOVUPS         Z9, 4096(CX)
 	VPSRLD          $0x00, Z6, Z9
 	VPSRLD          $0x04, Z6, Z12
 	VPANDD.BCST     dword00000007<>+0(SB), Z12, Z12
@@ -55087,8 +55620,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z9, Z14, Z14
 	VPSUBB          Z9, Z14, Z14
 	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
-	VMOVDQU32       Z14, (AX)
-	PREFETCHT0      (R10)
+	VMOVDQU32       Z14, (CX)
+	PREFETCHT1      (AX)
 	VPSRLD          $0x08, Z10, Z9
 	VPANDD.BCST     dword000000ff<>+0(SB), Z9, Z9
 	VPXORD          Z13, Z13, Z13
@@ -55097,7 +55630,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z12, Z13, Z13
 	VPSUBB          Z12, Z13, Z13
 	VPXORD.BCST     dword80808080<>+0(SB), Z13, Z13
-	VMOVDQU32       Z13, 64(AX)
+	VMOVDQU32       Z13, 64(CX)
 	VPSRLD          $0x07, Z6, Z9
 	VPSRLD          $0x0b, Z6, Z12
 	VPANDD.BCST     dword00000007<>+0(SB), Z12, Z12
@@ -55114,8 +55647,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z9, Z14, Z14
 	VPSUBB          Z9, Z14, Z14
 	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
-	VMOVDQU32       Z14, 128(AX)
-	PREFETCHT0      64(R10)
+	VMOVDQU32       Z14, 128(CX)
+	PREFETCHT1      64(AX)
 	VPSRLD          $0x18, Z10, Z9
 	VPXORD          Z10, Z10, Z10
 	KMOVW           K1, K2
@@ -55123,7 +55656,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z12, Z10, Z10
 	VPSUBB          Z12, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 192(AX)
+	VMOVDQU32       Z10, 192(CX)
 	VPSRLD          $0x0e, Z6, Z9
 	VPSRLD          $0x12, Z6, Z10
 	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
@@ -55140,7 +55673,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z9, Z13, Z13
 	VPSUBB          Z9, Z13, Z13
 	VPXORD.BCST     dword80808080<>+0(SB), Z13, Z13
-	VMOVDQU32       Z13, 256(AX)
+	VMOVDQU32       Z13, 256(CX)
 	VPSRLD          $0x08, Z8, Z9
 	VPANDD.BCST     dword000000ff<>+0(SB), Z9, Z9
 	VPXORD          Z12, Z12, Z12
@@ -55149,8 +55682,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z10, Z12, Z12
 	VPSUBB          Z10, Z12, Z12
 	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
-	VMOVDQU32       Z12, 320(AX)
-	PREFETCHT0      128(R10)
+	VMOVDQU32       Z12, 320(CX)
+	PREFETCHT1      128(AX)
 	VPSRLD          $0x15, Z6, Z9
 	VPSRLD          $0x19, Z6, Z6
 	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
@@ -55167,7 +55700,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z9, Z12, Z12
 	VPSUBB          Z9, Z12, Z12
 	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
-	VMOVDQU32       Z12, 384(AX)
+	VMOVDQU32       Z12, 384(CX)
 	VPSRLD          $0x18, Z8, Z8
 	VPXORD          Z9, Z9, Z9
 	KMOVW           K1, K2
@@ -55175,14 +55708,14 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z9, Z9
 	VPSUBB          Z6, Z9, Z9
 	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32       Z9, 448(AX)
-	PREFETCHT0      192(R10)
+	VMOVDQU32       Z9, 448(CX)
+	PREFETCHT1      192(AX)
 	VPSRLD          $0x1c, Z4, Z6
 	VCVTDQ2PS       Z6, Z6
 	VADDPS.BCST     dword3f000000<>+0(SB), Z6, Z6
 	VMULPS          Z2, Z6, Z6
 	VMULPS.BCST     dword3f000000<>+0(SB), Z6, Z6
-	VMOVUPS         Z6, 4160(AX)
+	VMOVUPS         Z6, 4160(CX)
 	VPSRLD          $0x00, Z4, Z6
 	VPSRLD          $0x04, Z4, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -55199,7 +55732,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z10, Z10
 	VPSUBB          Z6, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 512(AX)
+	VMOVDQU32       Z10, 512(CX)
 	VPSRLD          $0x08, Z11, Z6
 	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
 	VPXORD          Z9, Z9, Z9
@@ -55208,7 +55741,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z8, Z9, Z9
 	VPSUBB          Z8, Z9, Z9
 	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32       Z9, 576(AX)
+	VMOVDQU32       Z9, 576(CX)
 	VPSRLD          $0x07, Z4, Z6
 	VPSRLD          $0x0b, Z4, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -55225,8 +55758,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z10, Z10
 	VPSUBB          Z6, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 640(AX)
-	PREFETCHT0      256(R10)
+	VMOVDQU32       Z10, 640(CX)
+	PREFETCHT1      256(AX)
 	VPSRLD          $0x18, Z11, Z6
 	VPXORD          Z9, Z9, Z9
 	KMOVW           K1, K2
@@ -55234,7 +55767,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z8, Z9, Z9
 	VPSUBB          Z8, Z9, Z9
 	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32       Z9, 704(AX)
+	VMOVDQU32       Z9, 704(CX)
 	VPSRLD          $0x0e, Z4, Z6
 	VPSRLD          $0x12, Z4, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -55251,8 +55784,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z10, Z10
 	VPSUBB          Z6, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 768(AX)
-	PREFETCHT0      320(R10)
+	VMOVDQU32       Z10, 768(CX)
+	PREFETCHT1      320(AX)
 	VPSRLD          $0x08, Z5, Z6
 	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
 	VPXORD          Z9, Z9, Z9
@@ -55261,7 +55794,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z8, Z9, Z9
 	VPSUBB          Z8, Z9, Z9
 	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32       Z9, 832(AX)
+	VMOVDQU32       Z9, 832(CX)
 	VPSRLD          $0x15, Z4, Z6
 	VPSRLD          $0x19, Z4, Z4
 	VPANDD.BCST     dword00000007<>+0(SB), Z4, Z4
@@ -55278,7 +55811,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z9, Z9
 	VPSUBB          Z6, Z9, Z9
 	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32       Z9, 896(AX)
+	VMOVDQU32       Z9, 896(CX)
 	VPSRLD          $0x18, Z5, Z5
 	VPXORD          Z6, Z6, Z6
 	KMOVW           K1, K2
@@ -55286,24 +55819,24 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z4, Z6, Z6
 	VPSUBB          Z4, Z6, Z6
 	VPXORD.BCST     dword80808080<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 960(AX)
-	PREFETCHT0      384(R10)
-	VBROADCASTI32X4 18(DX), Z4
-	VINSERTI32X4    $0x01, 18(DI), Z4, Z4
-	VINSERTI32X4    $0x02, 18(R8), Z4, Z4
-	VINSERTI32X4    $0x03, 18(R9), Z4, Z4
-	VBROADCASTI32X4 18(DX)(BX*1), Z5
-	VINSERTI32X4    $0x01, 18(DI)(BX*1), Z5, Z5
-	VINSERTI32X4    $0x02, 18(R8)(BX*1), Z5, Z5
-	VINSERTI32X4    $0x03, 18(R9)(BX*1), Z5, Z5
-	VBROADCASTI32X4 18(DX)(BX*2), Z6
-	VINSERTI32X4    $0x01, 18(DI)(BX*2), Z6, Z6
-	VINSERTI32X4    $0x02, 18(R8)(BX*2), Z6, Z6
-	VINSERTI32X4    $0x03, 18(R9)(BX*2), Z6, Z6
-	VBROADCASTI32X4 18(DX)(SI*1), Z8
-	VINSERTI32X4    $0x01, 18(DI)(SI*1), Z8, Z8
-	VINSERTI32X4    $0x02, 18(R8)(SI*1), Z8, Z8
-	VINSERTI32X4    $0x03, 18(R9)(SI*1), Z8, Z8
+	VMOVDQU32       Z6, 960(CX)
+	PREFETCHT1      384(AX)
+	VBROADCASTI32X4 18(BX), Z4
+	VINSERTI32X4    $0x01, 18(R8), Z4, Z4
+	VINSERTI32X4    $0x02, 18(R9), Z4, Z4
+	VINSERTI32X4    $0x03, 18(R10), Z4, Z4
+	VBROADCASTI32X4 18(BX)(SI*1), Z5
+	VINSERTI32X4    $0x01, 18(R8)(SI*1), Z5, Z5
+	VINSERTI32X4    $0x02, 18(R9)(SI*1), Z5, Z5
+	VINSERTI32X4    $0x03, 18(R10)(SI*1), Z5, Z5
+	VBROADCASTI32X4 18(BX)(SI*2), Z6
+	VINSERTI32X4    $0x01, 18(R8)(SI*2), Z6, Z6
+	VINSERTI32X4    $0x02, 18(R9)(SI*2), Z6, Z6
+	VINSERTI32X4    $0x03, 18(R10)(SI*2), Z6, Z6
+	VBROADCASTI32X4 18(BX)(DI*1), Z8
+	VINSERTI32X4    $0x01, 18(R8)(DI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 18(R9)(DI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 18(R10)(DI*1), Z8, Z8
 	VPUNPCKLDQ      Z5, Z4, Z9
 	VPUNPCKHDQ      Z5, Z4, Z4
 	VPUNPCKLDQ      Z8, Z6, Z5
@@ -55317,7 +55850,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VADDPS.BCST     dword3f000000<>+0(SB), Z6, Z6
 	VMULPS          Z2, Z6, Z6
 	VMULPS.BCST     dword3f000000<>+0(SB), Z6, Z6
-	VMOVUPS         Z6, 4224(AX)
+	VMOVUPS         Z6, 4224(CX)
 	VPSRLD          $0x00, Z7, Z6
 	VPSRLD          $0x04, Z7, Z10
 	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
@@ -55334,7 +55867,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z12, Z12
 	VPSUBB          Z6, Z12, Z12
 	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
-	VMOVDQU32       Z12, 1024(AX)
+	VMOVDQU32       Z12, 1024(CX)
 	VPSRLD          $0x08, Z8, Z6
 	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
 	VPXORD          Z11, Z11, Z11
@@ -55343,8 +55876,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z10, Z11, Z11
 	VPSUBB          Z10, Z11, Z11
 	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
-	VMOVDQU32       Z11, 1088(AX)
-	PREFETCHT0      448(R10)
+	VMOVDQU32       Z11, 1088(CX)
+	PREFETCHT1      448(AX)
 	VPSRLD          $0x07, Z7, Z6
 	VPSRLD          $0x0b, Z7, Z10
 	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
@@ -55361,7 +55894,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z12, Z12
 	VPSUBB          Z6, Z12, Z12
 	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
-	VMOVDQU32       Z12, 1152(AX)
+	VMOVDQU32       Z12, 1152(CX)
 	VPSRLD          $0x18, Z8, Z6
 	VPXORD          Z8, Z8, Z8
 	KMOVW           K1, K2
@@ -55369,7 +55902,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z10, Z8, Z8
 	VPSUBB          Z10, Z8, Z8
 	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 1216(AX)
+	VMOVDQU32       Z8, 1216(CX)
 	VPSRLD          $0x0e, Z7, Z6
 	VPSRLD          $0x12, Z7, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -55386,8 +55919,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z11, Z11
 	VPSUBB          Z6, Z11, Z11
 	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
-	VMOVDQU32       Z11, 1280(AX)
-	PREFETCHT0      512(R10)
+	VMOVDQU32       Z11, 1280(CX)
+	PREFETCHT1      512(AX)
 	VPSRLD          $0x08, Z5, Z6
 	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
 	VPXORD          Z10, Z10, Z10
@@ -55396,7 +55929,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z8, Z10, Z10
 	VPSUBB          Z8, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 1344(AX)
+	VMOVDQU32       Z10, 1344(CX)
 	VPSRLD          $0x15, Z7, Z6
 	VPSRLD          $0x19, Z7, Z7
 	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
@@ -55413,7 +55946,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z10, Z10
 	VPSUBB          Z6, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 1408(AX)
+	VMOVDQU32       Z10, 1408(CX)
 	VPSRLD          $0x18, Z5, Z5
 	VPXORD          Z6, Z6, Z6
 	KMOVW           K1, K2
@@ -55421,14 +55954,14 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z7, Z6, Z6
 	VPSUBB          Z7, Z6, Z6
 	VPXORD.BCST     dword80808080<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 1472(AX)
-	PREFETCHT0      576(R10)
+	VMOVDQU32       Z6, 1472(CX)
+	PREFETCHT1      576(AX)
 	VPSRLD          $0x1c, Z3, Z5
 	VCVTDQ2PS       Z5, Z5
 	VADDPS.BCST     dword3f000000<>+0(SB), Z5, Z5
 	VMULPS          Z2, Z5, Z5
 	VMULPS.BCST     dword3f000000<>+0(SB), Z5, Z5
-	VMOVUPS         Z5, 4288(AX)
+	VMOVUPS         Z5, 4288(CX)
 	VPSRLD          $0x00, Z3, Z5
 	VPSRLD          $0x04, Z3, Z6
 	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
@@ -55445,7 +55978,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z5, Z8, Z8
 	VPSUBB          Z5, Z8, Z8
 	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 1536(AX)
+	VMOVDQU32       Z8, 1536(CX)
 	VPSRLD          $0x08, Z9, Z5
 	VPANDD.BCST     dword000000ff<>+0(SB), Z5, Z5
 	VPXORD          Z7, Z7, Z7
@@ -55454,8 +55987,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z7, Z7
 	VPSUBB          Z6, Z7, Z7
 	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 1600(AX)
-	PREFETCHT0      640(R10)
+	VMOVDQU32       Z7, 1600(CX)
+	PREFETCHT1      640(AX)
 	VPSRLD          $0x07, Z3, Z5
 	VPSRLD          $0x0b, Z3, Z6
 	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
@@ -55472,7 +56005,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z5, Z8, Z8
 	VPSUBB          Z5, Z8, Z8
 	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 1664(AX)
+	VMOVDQU32       Z8, 1664(CX)
 	VPSRLD          $0x18, Z9, Z5
 	VPXORD          Z7, Z7, Z7
 	KMOVW           K1, K2
@@ -55480,7 +56013,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z7, Z7
 	VPSUBB          Z6, Z7, Z7
 	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 1728(AX)
+	VMOVDQU32       Z7, 1728(CX)
 	VPSRLD          $0x0e, Z3, Z5
 	VPSRLD          $0x12, Z3, Z6
 	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
@@ -55497,8 +56030,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z5, Z8, Z8
 	VPSUBB          Z5, Z8, Z8
 	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 1792(AX)
-	PREFETCHT0      704(R10)
+	VMOVDQU32       Z8, 1792(CX)
+	PREFETCHT1      704(AX)
 	VPSRLD          $0x08, Z4, Z5
 	VPANDD.BCST     dword000000ff<>+0(SB), Z5, Z5
 	VPXORD          Z7, Z7, Z7
@@ -55507,7 +56040,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z7, Z7
 	VPSUBB          Z6, Z7, Z7
 	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 1856(AX)
+	VMOVDQU32       Z7, 1856(CX)
 	VPSRLD          $0x15, Z3, Z5
 	VPSRLD          $0x19, Z3, Z3
 	VPANDD.BCST     dword00000007<>+0(SB), Z3, Z3
@@ -55524,8 +56057,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z5, Z7, Z7
 	VPSUBB          Z5, Z7, Z7
 	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 1920(AX)
-	PREFETCHT0      768(R10)
+	VMOVDQU32       Z7, 1920(CX)
+	PREFETCHT1      768(AX)
 	VPSRLD          $0x18, Z4, Z4
 	VPXORD          Z5, Z5, Z5
 	KMOVW           K1, K2
@@ -55533,23 +56066,23 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z3, Z5, Z5
 	VPSUBB          Z3, Z5, Z5
 	VPXORD.BCST     dword80808080<>+0(SB), Z5, Z5
-	VMOVDQU32       Z5, 1984(AX)
-	VBROADCASTI32X4 82(DX), Z3
-	VINSERTI32X4    $0x01, 82(DI), Z3, Z3
-	VINSERTI32X4    $0x02, 82(R8), Z3, Z3
-	VINSERTI32X4    $0x03, 82(R9), Z3, Z3
-	VBROADCASTI32X4 82(DX)(BX*1), Z4
-	VINSERTI32X4    $0x01, 82(DI)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x02, 82(R8)(BX*1), Z4, Z4
-	VINSERTI32X4    $0x03, 82(R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4 82(DX)(BX*2), Z5
-	VINSERTI32X4    $0x01, 82(DI)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x02, 82(R8)(BX*2), Z5, Z5
-	VINSERTI32X4    $0x03, 82(R9)(BX*2), Z5, Z5
-	VBROADCASTI32X4 82(DX)(SI*1), Z6
-	VINSERTI32X4    $0x01, 82(DI)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x02, 82(R8)(SI*1), Z6, Z6
-	VINSERTI32X4    $0x03, 82(R9)(SI*1), Z6, Z6
+	VMOVDQU32       Z5, 1984(CX)
+	VBROADCASTI32X4 82(BX), Z3
+	VINSERTI32X4    $0x01, 82(R8), Z3, Z3
+	VINSERTI32X4    $0x02, 82(R9), Z3, Z3
+	VINSERTI32X4    $0x03, 82(R10), Z3, Z3
+	VBROADCASTI32X4 82(BX)(SI*1), Z4
+	VINSERTI32X4    $0x01, 82(R8)(SI*1), Z4, Z4
+	VINSERTI32X4    $0x02, 82(R9)(SI*1), Z4, Z4
+	VINSERTI32X4    $0x03, 82(R10)(SI*1), Z4, Z4
+	VBROADCASTI32X4 82(BX)(SI*2), Z5
+	VINSERTI32X4    $0x01, 82(R8)(SI*2), Z5, Z5
+	VINSERTI32X4    $0x02, 82(R9)(SI*2), Z5, Z5
+	VINSERTI32X4    $0x03, 82(R10)(SI*2), Z5, Z5
+	VBROADCASTI32X4 82(BX)(DI*1), Z6
+	VINSERTI32X4    $0x01, 82(R8)(DI*1), Z6, Z6
+	VINSERTI32X4    $0x02, 82(R9)(DI*1), Z6, Z6
+	VINSERTI32X4    $0x03, 82(R10)(DI*1), Z6, Z6
 	VPUNPCKLDQ      Z4, Z3, Z7
 	VPUNPCKHDQ      Z4, Z3, Z3
 	VPUNPCKLDQ      Z6, Z5, Z4
@@ -55558,22 +56091,22 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPUNPCKHQDQ     Z4, Z7, Z4
 	VPUNPCKLQDQ     Z5, Z3, Z7
 	VPUNPCKHQDQ     Z5, Z3, Z3
-	VBROADCASTI32X4 34(DX), Z5
-	VINSERTI32X4    $0x01, 34(DI), Z5, Z5
-	VINSERTI32X4    $0x02, 34(R8), Z5, Z5
-	VINSERTI32X4    $0x03, 34(R9), Z5, Z5
-	VBROADCASTI32X4 34(DX)(BX*1), Z8
-	VINSERTI32X4    $0x01, 34(DI)(BX*1), Z8, Z8
-	VINSERTI32X4    $0x02, 34(R8)(BX*1), Z8, Z8
-	VINSERTI32X4    $0x03, 34(R9)(BX*1), Z8, Z8
-	VBROADCASTI32X4 34(DX)(BX*2), Z9
-	VINSERTI32X4    $0x01, 34(DI)(BX*2), Z9, Z9
-	VINSERTI32X4    $0x02, 34(R8)(BX*2), Z9, Z9
-	VINSERTI32X4    $0x03, 34(R9)(BX*2), Z9, Z9
-	VBROADCASTI32X4 34(DX)(SI*1), Z10
-	VINSERTI32X4    $0x01, 34(DI)(SI*1), Z10, Z10
-	VINSERTI32X4    $0x02, 34(R8)(SI*1), Z10, Z10
-	VINSERTI32X4    $0x03, 34(R9)(SI*1), Z10, Z10
+	VBROADCASTI32X4 34(BX), Z5
+	VINSERTI32X4    $0x01, 34(R8), Z5, Z5
+	VINSERTI32X4    $0x02, 34(R9), Z5, Z5
+	VINSERTI32X4    $0x03, 34(R10), Z5, Z5
+	VBROADCASTI32X4 34(BX)(SI*1), Z8
+	VINSERTI32X4    $0x01, 34(R8)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 34(R9)(SI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 34(R10)(SI*1), Z8, Z8
+	VBROADCASTI32X4 34(BX)(SI*2), Z9
+	VINSERTI32X4    $0x01, 34(R8)(SI*2), Z9, Z9
+	VINSERTI32X4    $0x02, 34(R9)(SI*2), Z9, Z9
+	VINSERTI32X4    $0x03, 34(R10)(SI*2), Z9, Z9
+	VBROADCASTI32X4 34(BX)(DI*1), Z10
+	VINSERTI32X4    $0x01, 34(R8)(DI*1), Z10, Z10
+	VINSERTI32X4    $0x02, 34(R9)(DI*1), Z10, Z10
+	VINSERTI32X4    $0x03, 34(R10)(DI*1), Z10, Z10
 	VPUNPCKLDQ      Z8, Z5, Z11
 	VPUNPCKHDQ      Z8, Z5, Z5
 	VPUNPCKLDQ      Z10, Z9, Z8
@@ -55587,7 +56120,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VADDPS.BCST     dword3f000000<>+0(SB), Z9, Z9
 	VMULPS          Z2, Z9, Z9
 	VMULPS.BCST     dword3f000000<>+0(SB), Z9, Z9
-	VMOVUPS         Z9, 4352(AX)
+	VMOVUPS         Z9, 4352(CX)
 	VPSRLD          $0x00, Z6, Z9
 	VPSRLD          $0x04, Z6, Z12
 	VPANDD.BCST     dword00000007<>+0(SB), Z12, Z12
@@ -55604,7 +56137,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z9, Z14, Z14
 	VPSUBB          Z9, Z14, Z14
 	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
-	VMOVDQU32       Z14, 2048(AX)
+	VMOVDQU32       Z14, 2048(CX)
 	VPSRLD          $0x08, Z10, Z9
 	VPANDD.BCST     dword000000ff<>+0(SB), Z9, Z9
 	VPXORD          Z13, Z13, Z13
@@ -55613,8 +56146,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z12, Z13, Z13
 	VPSUBB          Z12, Z13, Z13
 	VPXORD.BCST     dword80808080<>+0(SB), Z13, Z13
-	VMOVDQU32       Z13, 2112(AX)
-	PREFETCHT0      832(R10)
+	VMOVDQU32       Z13, 2112(CX)
+	PREFETCHT1      832(AX)
 	VPSRLD          $0x07, Z6, Z9
 	VPSRLD          $0x0b, Z6, Z12
 	VPANDD.BCST     dword00000007<>+0(SB), Z12, Z12
@@ -55631,7 +56164,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z9, Z14, Z14
 	VPSUBB          Z9, Z14, Z14
 	VPXORD.BCST     dword80808080<>+0(SB), Z14, Z14
-	VMOVDQU32       Z14, 2176(AX)
+	VMOVDQU32       Z14, 2176(CX)
 	VPSRLD          $0x18, Z10, Z9
 	VPXORD          Z10, Z10, Z10
 	KMOVW           K1, K2
@@ -55639,8 +56172,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z12, Z10, Z10
 	VPSUBB          Z12, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 2240(AX)
-	PREFETCHT0      896(R10)
+	VMOVDQU32       Z10, 2240(CX)
+	PREFETCHT1      896(AX)
 	VPSRLD          $0x0e, Z6, Z9
 	VPSRLD          $0x12, Z6, Z10
 	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
@@ -55657,7 +56190,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z9, Z13, Z13
 	VPSUBB          Z9, Z13, Z13
 	VPXORD.BCST     dword80808080<>+0(SB), Z13, Z13
-	VMOVDQU32       Z13, 2304(AX)
+	VMOVDQU32       Z13, 2304(CX)
 	VPSRLD          $0x08, Z8, Z9
 	VPANDD.BCST     dword000000ff<>+0(SB), Z9, Z9
 	VPXORD          Z12, Z12, Z12
@@ -55666,7 +56199,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z10, Z12, Z12
 	VPSUBB          Z10, Z12, Z12
 	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
-	VMOVDQU32       Z12, 2368(AX)
+	VMOVDQU32       Z12, 2368(CX)
 	VPSRLD          $0x15, Z6, Z9
 	VPSRLD          $0x19, Z6, Z6
 	VPANDD.BCST     dword00000007<>+0(SB), Z6, Z6
@@ -55683,8 +56216,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z9, Z12, Z12
 	VPSUBB          Z9, Z12, Z12
 	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
-	VMOVDQU32       Z12, 2432(AX)
-	PREFETCHT0      960(R10)
+	VMOVDQU32       Z12, 2432(CX)
+	PREFETCHT1      960(AX)
 	VPSRLD          $0x18, Z8, Z8
 	VPXORD          Z9, Z9, Z9
 	KMOVW           K1, K2
@@ -55692,13 +56225,13 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z9, Z9
 	VPSUBB          Z6, Z9, Z9
 	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32       Z9, 2496(AX)
+	VMOVDQU32       Z9, 2496(CX)
 	VPSRLD          $0x1c, Z4, Z6
 	VCVTDQ2PS       Z6, Z6
 	VADDPS.BCST     dword3f000000<>+0(SB), Z6, Z6
 	VMULPS          Z2, Z6, Z6
 	VMULPS.BCST     dword3f000000<>+0(SB), Z6, Z6
-	VMOVUPS         Z6, 4416(AX)
+	VMOVUPS         Z6, 4416(CX)
 	VPSRLD          $0x00, Z4, Z6
 	VPSRLD          $0x04, Z4, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -55715,8 +56248,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z10, Z10
 	VPSUBB          Z6, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 2560(AX)
-	PREFETCHT0      1024(R10)
+	VMOVDQU32       Z10, 2560(CX)
+	PREFETCHT1      1024(AX)
 	VPSRLD          $0x08, Z11, Z6
 	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
 	VPXORD          Z9, Z9, Z9
@@ -55725,7 +56258,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z8, Z9, Z9
 	VPSUBB          Z8, Z9, Z9
 	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32       Z9, 2624(AX)
+	VMOVDQU32       Z9, 2624(CX)
 	VPSRLD          $0x07, Z4, Z6
 	VPSRLD          $0x0b, Z4, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -55742,7 +56275,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z10, Z10
 	VPSUBB          Z6, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 2688(AX)
+	VMOVDQU32       Z10, 2688(CX)
 	VPSRLD          $0x18, Z11, Z6
 	VPXORD          Z9, Z9, Z9
 	KMOVW           K1, K2
@@ -55750,8 +56283,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z8, Z9, Z9
 	VPSUBB          Z8, Z9, Z9
 	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32       Z9, 2752(AX)
-	PREFETCHT0      1088(R10)
+	VMOVDQU32       Z9, 2752(CX)
+	PREFETCHT1      1088(AX)
 	VPSRLD          $0x0e, Z4, Z6
 	VPSRLD          $0x12, Z4, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -55768,7 +56301,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z10, Z10
 	VPSUBB          Z6, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 2816(AX)
+	VMOVDQU32       Z10, 2816(CX)
 	VPSRLD          $0x08, Z5, Z6
 	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
 	VPXORD          Z9, Z9, Z9
@@ -55777,7 +56310,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z8, Z9, Z9
 	VPSUBB          Z8, Z9, Z9
 	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32       Z9, 2880(AX)
+	VMOVDQU32       Z9, 2880(CX)
 	VPSRLD          $0x15, Z4, Z6
 	VPSRLD          $0x19, Z4, Z4
 	VPANDD.BCST     dword00000007<>+0(SB), Z4, Z4
@@ -55794,8 +56327,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z9, Z9
 	VPSUBB          Z6, Z9, Z9
 	VPXORD.BCST     dword80808080<>+0(SB), Z9, Z9
-	VMOVDQU32       Z9, 2944(AX)
-	PREFETCHT0      1152(R10)
+	VMOVDQU32       Z9, 2944(CX)
+	PREFETCHT1      1152(AX)
 	VPSRLD          $0x18, Z5, Z5
 	VPXORD          Z6, Z6, Z6
 	KMOVW           K1, K2
@@ -55803,23 +56336,23 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z4, Z6, Z6
 	VPSUBB          Z4, Z6, Z6
 	VPXORD.BCST     dword80808080<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 3008(AX)
-	VBROADCASTI32X4 50(DX), Z4
-	VINSERTI32X4    $0x01, 50(DI), Z4, Z4
-	VINSERTI32X4    $0x02, 50(R8), Z4, Z4
-	VINSERTI32X4    $0x03, 50(R9), Z4, Z4
-	VBROADCASTI32X4 50(DX)(BX*1), Z5
-	VINSERTI32X4    $0x01, 50(DI)(BX*1), Z5, Z5
-	VINSERTI32X4    $0x02, 50(R8)(BX*1), Z5, Z5
-	VINSERTI32X4    $0x03, 50(R9)(BX*1), Z5, Z5
-	VBROADCASTI32X4 50(DX)(BX*2), Z6
-	VINSERTI32X4    $0x01, 50(DI)(BX*2), Z6, Z6
-	VINSERTI32X4    $0x02, 50(R8)(BX*2), Z6, Z6
-	VINSERTI32X4    $0x03, 50(R9)(BX*2), Z6, Z6
-	VBROADCASTI32X4 50(DX)(SI*1), Z8
-	VINSERTI32X4    $0x01, 50(DI)(SI*1), Z8, Z8
-	VINSERTI32X4    $0x02, 50(R8)(SI*1), Z8, Z8
-	VINSERTI32X4    $0x03, 50(R9)(SI*1), Z8, Z8
+	VMOVDQU32       Z6, 3008(CX)
+	VBROADCASTI32X4 50(BX), Z4
+	VINSERTI32X4    $0x01, 50(R8), Z4, Z4
+	VINSERTI32X4    $0x02, 50(R9), Z4, Z4
+	VINSERTI32X4    $0x03, 50(R10), Z4, Z4
+	VBROADCASTI32X4 50(BX)(SI*1), Z5
+	VINSERTI32X4    $0x01, 50(R8)(SI*1), Z5, Z5
+	VINSERTI32X4    $0x02, 50(R9)(SI*1), Z5, Z5
+	VINSERTI32X4    $0x03, 50(R10)(SI*1), Z5, Z5
+	VBROADCASTI32X4 50(BX)(SI*2), Z6
+	VINSERTI32X4    $0x01, 50(R8)(SI*2), Z6, Z6
+	VINSERTI32X4    $0x02, 50(R9)(SI*2), Z6, Z6
+	VINSERTI32X4    $0x03, 50(R10)(SI*2), Z6, Z6
+	VBROADCASTI32X4 50(BX)(DI*1), Z8
+	VINSERTI32X4    $0x01, 50(R8)(DI*1), Z8, Z8
+	VINSERTI32X4    $0x02, 50(R9)(DI*1), Z8, Z8
+	VINSERTI32X4    $0x03, 50(R10)(DI*1), Z8, Z8
 	VPUNPCKLDQ      Z5, Z4, Z9
 	VPUNPCKHDQ      Z5, Z4, Z4
 	VPUNPCKLDQ      Z8, Z6, Z5
@@ -55833,7 +56366,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VADDPS.BCST     dword3f000000<>+0(SB), Z6, Z6
 	VMULPS          Z2, Z6, Z6
 	VMULPS.BCST     dword3f000000<>+0(SB), Z6, Z6
-	VMOVUPS         Z6, 4480(AX)
+	VMOVUPS         Z6, 4480(CX)
 	VPSRLD          $0x00, Z7, Z6
 	VPSRLD          $0x04, Z7, Z10
 	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
@@ -55850,8 +56383,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z12, Z12
 	VPSUBB          Z6, Z12, Z12
 	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
-	VMOVDQU32       Z12, 3072(AX)
-	PREFETCHT0      1216(R10)
+	VMOVDQU32       Z12, 3072(CX)
+	PREFETCHT1      1216(AX)
 	VPSRLD          $0x08, Z8, Z6
 	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
 	VPXORD          Z11, Z11, Z11
@@ -55860,7 +56393,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z10, Z11, Z11
 	VPSUBB          Z10, Z11, Z11
 	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
-	VMOVDQU32       Z11, 3136(AX)
+	VMOVDQU32       Z11, 3136(CX)
 	VPSRLD          $0x07, Z7, Z6
 	VPSRLD          $0x0b, Z7, Z10
 	VPANDD.BCST     dword00000007<>+0(SB), Z10, Z10
@@ -55877,7 +56410,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z12, Z12
 	VPSUBB          Z6, Z12, Z12
 	VPXORD.BCST     dword80808080<>+0(SB), Z12, Z12
-	VMOVDQU32       Z12, 3200(AX)
+	VMOVDQU32       Z12, 3200(CX)
 	VPSRLD          $0x18, Z8, Z6
 	VPXORD          Z8, Z8, Z8
 	KMOVW           K1, K2
@@ -55885,8 +56418,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z10, Z8, Z8
 	VPSUBB          Z10, Z8, Z8
 	VPXORD.BCST     dword80808080<>+0(SB), Z8, Z8
-	VMOVDQU32       Z8, 3264(AX)
-	PREFETCHT0      1280(R10)
+	VMOVDQU32       Z8, 3264(CX)
+	PREFETCHT1      1280(AX)
 	VPSRLD          $0x0e, Z7, Z6
 	VPSRLD          $0x12, Z7, Z8
 	VPANDD.BCST     dword00000007<>+0(SB), Z8, Z8
@@ -55903,7 +56436,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z11, Z11
 	VPSUBB          Z6, Z11, Z11
 	VPXORD.BCST     dword80808080<>+0(SB), Z11, Z11
-	VMOVDQU32       Z11, 3328(AX)
+	VMOVDQU32       Z11, 3328(CX)
 	VPSRLD          $0x08, Z5, Z6
 	VPANDD.BCST     dword000000ff<>+0(SB), Z6, Z6
 	VPXORD          Z10, Z10, Z10
@@ -55912,8 +56445,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z8, Z10, Z10
 	VPSUBB          Z8, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 3392(AX)
-	PREFETCHT0      1344(R10)
+	VMOVDQU32       Z10, 3392(CX)
+	PREFETCHT1      1344(AX)
 	VPSRLD          $0x15, Z7, Z6
 	VPSRLD          $0x19, Z7, Z7
 	VPANDD.BCST     dword00000007<>+0(SB), Z7, Z7
@@ -55930,7 +56463,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z6, Z10, Z10
 	VPSUBB          Z6, Z10, Z10
 	VPXORD.BCST     dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 3456(AX)
+	VMOVDQU32       Z10, 3456(CX)
 	VPSRLD          $0x18, Z5, Z5
 	VPXORD          Z6, Z6, Z6
 	KMOVW           K1, K2
@@ -55938,13 +56471,13 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z7, Z6, Z6
 	VPSUBB          Z7, Z6, Z6
 	VPXORD.BCST     dword80808080<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 3520(AX)
+	VMOVDQU32       Z6, 3520(CX)
 	VPSRLD          $0x1c, Z3, Z5
 	VCVTDQ2PS       Z5, Z5
 	VADDPS.BCST     dword3f000000<>+0(SB), Z5, Z5
 	VMULPS          Z2, Z5, Z5
 	VMULPS.BCST     dword3f000000<>+0(SB), Z5, Z5
-	VMOVUPS         Z5, 4544(AX)
+	VMOVUPS         Z5, 4544(CX)
 	VPSRLD          $0x00, Z3, Z2
 	VPSRLD          $0x04, Z3, Z5
 	VPANDD.BCST     dword00000007<>+0(SB), Z5, Z5
@@ -55961,8 +56494,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z2, Z7, Z7
 	VPSUBB          Z2, Z7, Z7
 	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 3584(AX)
-	PREFETCHT0      1408(R10)
+	VMOVDQU32       Z7, 3584(CX)
+	PREFETCHT1      1408(AX)
 	VPSRLD          $0x08, Z9, Z2
 	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
 	VPXORD          Z6, Z6, Z6
@@ -55971,7 +56504,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z5, Z6, Z6
 	VPSUBB          Z5, Z6, Z6
 	VPXORD.BCST     dword80808080<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 3648(AX)
+	VMOVDQU32       Z6, 3648(CX)
 	VPSRLD          $0x07, Z3, Z2
 	VPSRLD          $0x0b, Z3, Z5
 	VPANDD.BCST     dword00000007<>+0(SB), Z5, Z5
@@ -55988,8 +56521,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z2, Z7, Z7
 	VPSUBB          Z2, Z7, Z7
 	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 3712(AX)
-	PREFETCHT0      1472(R10)
+	VMOVDQU32       Z7, 3712(CX)
+	PREFETCHT1      1472(AX)
 	VPSRLD          $0x18, Z9, Z2
 	VPXORD          Z6, Z6, Z6
 	KMOVW           K1, K2
@@ -55997,7 +56530,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z5, Z6, Z6
 	VPSUBB          Z5, Z6, Z6
 	VPXORD.BCST     dword80808080<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 3776(AX)
+	VMOVDQU32       Z6, 3776(CX)
 	VPSRLD          $0x0e, Z3, Z2
 	VPSRLD          $0x12, Z3, Z5
 	VPANDD.BCST     dword00000007<>+0(SB), Z5, Z5
@@ -56014,7 +56547,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z2, Z7, Z7
 	VPSUBB          Z2, Z7, Z7
 	VPXORD.BCST     dword80808080<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 3840(AX)
+	VMOVDQU32       Z7, 3840(CX)
 	VPSRLD          $0x08, Z4, Z2
 	VPANDD.BCST     dword000000ff<>+0(SB), Z2, Z2
 	VPXORD          Z6, Z6, Z6
@@ -56023,8 +56556,8 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z5, Z6, Z6
 	VPSUBB          Z5, Z6, Z6
 	VPXORD.BCST     dword80808080<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 3904(AX)
-	PREFETCHT0      1536(R10)
+	VMOVDQU32       Z6, 3904(CX)
+	PREFETCHT1      1536(AX)
 	VPSRLD          $0x15, Z3, Z2
 	VPSRLD          $0x19, Z3, Z3
 	VPANDD.BCST     dword00000007<>+0(SB), Z3, Z3
@@ -56041,7 +56574,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z2, Z6, Z6
 	VPSUBB          Z2, Z6, Z6
 	VPXORD.BCST     dword80808080<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 3968(AX)
+	VMOVDQU32       Z6, 3968(CX)
 	VPSRLD          $0x18, Z4, Z2
 	VPXORD          Z4, Z4, Z4
 	KMOVW           K1, K2
@@ -56049,7 +56582,7 @@ TEXT ·pipedIQ3XXS512r8(SB), $8-80
 	VPXORD          Z3, Z4, Z4
 	VPSUBB          Z3, Z4, Z4
 	VPXORD.BCST     dword80808080<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 4032(AX)
+	VMOVDQU32       Z4, 4032(CX)
 
 tile:
 	MOVQ x+48(FP), R12
@@ -56059,58 +56592,63 @@ tile:
 	MOVQ BP, (SP)
 
 block:
-	XCHGQ  AX, CX
+	XCHGQ  CX, DX
 	MOVQ   $0x00000062, BP
 	CMPQ   (SP), $0x01
 	JNE    step
-	IMUL3Q $0x0f, BX, BP
+	IMUL3Q $0x0f, SI, BP
 	ADDQ   $0x62, BP
 	CMPQ   tiles+32(FP), $0x01
 	JNE    step
 	XORQ   BP, BP
 
 step:
-	ADDQ             BP, DX
-	ADDQ             BP, DI
-	ADDQ             BP, R8
-	ADDQ             BP, R9
-	ADDQ             $0x00000620, R10
+	ADDQ BP, BX
+	ADDQ BP, R8
+	ADDQ BP, R9
+	ADDQ BP, R10
+	ADDQ $0x00000620, AX
+	DECQ left+104(FP)
+	JNZ  fetchleft
+	MOVQ then+112(FP), AX
+
+fetchleft:
 	VPXORD           Z2, Z2, Z2
-	VPINSRW          $0x00, (DX), X2, X2
-	VPINSRW          $0x01, (DX)(BX*1), X2, X2
-	VPINSRW          $0x02, (DX)(BX*2), X2, X2
-	VPINSRW          $0x03, (DX)(SI*1), X2, X2
-	VPINSRW          $0x04, (DI), X2, X2
-	VPINSRW          $0x05, (DI)(BX*1), X2, X2
-	VPINSRW          $0x06, (DI)(BX*2), X2, X2
-	VPINSRW          $0x07, (DI)(SI*1), X2, X2
+	VPINSRW          $0x00, (BX), X2, X2
+	VPINSRW          $0x01, (BX)(SI*1), X2, X2
+	VPINSRW          $0x02, (BX)(SI*2), X2, X2
+	VPINSRW          $0x03, (BX)(DI*1), X2, X2
+	VPINSRW          $0x04, (R8), X2, X2
+	VPINSRW          $0x05, (R8)(SI*1), X2, X2
+	VPINSRW          $0x06, (R8)(SI*2), X2, X2
+	VPINSRW          $0x07, (R8)(DI*1), X2, X2
 	VPXORD           Z3, Z3, Z3
-	VPINSRW          $0x00, (R8), X3, X3
-	VPINSRW          $0x01, (R8)(BX*1), X3, X3
-	VPINSRW          $0x02, (R8)(BX*2), X3, X3
-	VPINSRW          $0x03, (R8)(SI*1), X3, X3
-	VPINSRW          $0x04, (R9), X3, X3
-	VPINSRW          $0x05, (R9)(BX*1), X3, X3
-	VPINSRW          $0x06, (R9)(BX*2), X3, X3
-	VPINSRW          $0x07, (R9)(SI*1), X3, X3
+	VPINSRW          $0x00, (R9), X3, X3
+	VPINSRW          $0x01, (R9)(SI*1), X3, X3
+	VPINSRW          $0x02, (R9)(SI*2), X3, X3
+	VPINSRW          $0x03, (R9)(DI*1), X3, X3
+	VPINSRW          $0x04, (R10), X3, X3
+	VPINSRW          $0x05, (R10)(SI*1), X3, X3
+	VPINSRW          $0x06, (R10)(SI*2), X3, X3
+	VPINSRW          $0x07, (R10)(DI*1), X3, X3
 	VINSERTI32X4     $0x01, X3, Y2, Y2
 	VCVTPH2PS        Y2, Z2
-	VBROADCASTI32X4  66(DX), Z3
-	VINSERTI32X4     $0x01, 66(DI), Z3, Z3
-	VINSERTI32X4     $0x02, 66(R8), Z3, Z3
-	VINSERTI32X4     $0x03, 66(R9), Z3, Z3
-	VBROADCASTI32X4  66(DX)(BX*1), Z4
-	VINSERTI32X4     $0x01, 66(DI)(BX*1), Z4, Z4
-	VINSERTI32X4     $0x02, 66(R8)(BX*1), Z4, Z4
-	VINSERTI32X4     $0x03, 66(R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4  66(DX)(BX*2), Z5
-	VINSERTI32X4     $0x01, 66(DI)(BX*2), Z5, Z5
-	VINSERTI32X4     $0x02, 66(R8)(BX*2), Z5, Z5
-	VINSERTI32X4     $0x03, 66(R9)(BX*2), Z5, Z5
-	VBROADCASTI32X4  66(DX)(SI*1), Z6
-	VINSERTI32X4     $0x01, 66(DI)(SI*1), Z6, Z6
-	VINSERTI32X4     $0x02, 66(R8)(SI*1), Z6, Z6
-	VINSERTI32X4     $0x03, 66(R9)(SI*1), Z6, Z6
+	VBROADCASTI32X4  66(BX), Z3
+	VINSERTI32X4     $0x01, 66(R8), Z3, Z3
+	VINSERTI32X4     $0x02, 66(R9), Z3, Z3
+	VINSERTI32X4     $0x03, 66(R10), Z3, Z3
+	VBROADCASTI32X4  66(BX)(SI*1), Z4
+	VINSERTI32X4     $0x01, 66(R8)(SI*1), Z4, Z4
+	VINSERTI32X4     $0x02, 66(R9)(SI*1), Z4, Z4
+	VINSERTI32X4     $0x03, 66(R10)(SI*1), Z4, Z4
+	VBROADCASTI32X4  66(BX)(SI*2), Z5
+	VINSERTI32X4     $0x01, 66(R8)(SI*2), Z5, Z5
+	VINSERTI32X4     $0x02, 66(R9)(SI*2), Z5, Z5
+	VINSERTI32X4     $0x03, 66(R10)(SI*2), Z5, Z5
+	VBROADCASTI32X4  66(BX)(DI*1), Z6
+	VINSERTI32X4     $0x01, 66(R8)(DI*1), Z6, Z6
+	VINSERTI32X4     $0x02, 66(R9)(DI*1), Z6, Z6
+	VINSERTI32X4     $0x03, 66(R10)(DI*1), Z6, Z6
 	VPUNPCKLDQ       Z4, Z3, Z7
 	VPUNPCKHDQ       Z4, Z3, Z3
 	VPUNPCKLDQ       Z6, Z5, Z4
@@ -56119,22 +56657,22 @@ step:
 	VPUNPCKHQDQ      Z4, Z7, Z4
 	VPUNPCKLQDQ      Z5, Z3, Z7
 	VPUNPCKHQDQ      Z5, Z3, Z3
-	VBROADCASTI32X4  2(DX), Z5
-	VINSERTI32X4     $0x01, 2(DI), Z5, Z5
-	VINSERTI32X4     $0x02, 2(R8), Z5, Z5
-	VINSERTI32X4     $0x03, 2(R9), Z5, Z5
-	VBROADCASTI32X4  2(DX)(BX*1), Z8
-	VINSERTI32X4     $0x01, 2(DI)(BX*1), Z8, Z8
-	VINSERTI32X4     $0x02, 2(R8)(BX*1), Z8, Z8
-	VINSERTI32X4     $0x03, 2(R9)(BX*1), Z8, Z8
-	VBROADCASTI32X4  2(DX)(BX*2), Z9
-	VINSERTI32X4     $0x01, 2(DI)(BX*2), Z9, Z9
-	VINSERTI32X4     $0x02, 2(R8)(BX*2), Z9, Z9
-	VINSERTI32X4     $0x03, 2(R9)(BX*2), Z9, Z9
-	VBROADCASTI32X4  2(DX)(SI*1), Z10
-	VINSERTI32X4     $0x01, 2(DI)(SI*1), Z10, Z10
-	VINSERTI32X4     $0x02, 2(R8)(SI*1), Z10, Z10
-	VINSERTI32X4     $0x03, 2(R9)(SI*1), Z10, Z10
+	VBROADCASTI32X4  2(BX), Z5
+	VINSERTI32X4     $0x01, 2(R8), Z5, Z5
+	VINSERTI32X4     $0x02, 2(R9), Z5, Z5
+	VINSERTI32X4     $0x03, 2(R10), Z5, Z5
+	VBROADCASTI32X4  2(BX)(SI*1), Z8
+	VINSERTI32X4     $0x01, 2(R8)(SI*1), Z8, Z8
+	VINSERTI32X4     $0x02, 2(R9)(SI*1), Z8, Z8
+	VINSERTI32X4     $0x03, 2(R10)(SI*1), Z8, Z8
+	VBROADCASTI32X4  2(BX)(SI*2), Z9
+	VINSERTI32X4     $0x01, 2(R8)(SI*2), Z9, Z9
+	VINSERTI32X4     $0x02, 2(R9)(SI*2), Z9, Z9
+	VINSERTI32X4     $0x03, 2(R10)(SI*2), Z9, Z9
+	VBROADCASTI32X4  2(BX)(DI*1), Z10
+	VINSERTI32X4     $0x01, 2(R8)(DI*1), Z10, Z10
+	VINSERTI32X4     $0x02, 2(R9)(DI*1), Z10, Z10
+	VINSERTI32X4     $0x03, 2(R10)(DI*1), Z10, Z10
 	VPUNPCKLDQ       Z8, Z5, Z11
 	VPUNPCKHDQ       Z8, Z5, Z5
 	VPUNPCKLDQ       Z10, Z9, Z8
@@ -56148,7 +56686,7 @@ step:
 	VADDPS.BCST      dword3f000000<>+0(SB), Z9, Z9
 	VMULPS           Z2, Z9, Z9
 	VMULPS.BCST      dword3f000000<>+0(SB), Z9, Z9
-	VMOVUPS          Z9, 4096(AX)
+	VMOVUPS          Z9, 4096(CX)
 	VPSRLD           $0x00, Z6, Z9
 	VPSRLD           $0x04, Z6, Z12
 	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
@@ -56165,8 +56703,8 @@ step:
 	VPXORD           Z9, Z14, Z14
 	VPSUBB           Z9, Z14, Z14
 	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
-	VMOVDQU32        Z14, (AX)
-	PREFETCHT0       (R10)
+	VMOVDQU32        Z14, (CX)
+	PREFETCHT1       (AX)
 	VMOVUPS          (R11), Z9
 	VMOVUPS          64(R11), Z13
 	VMOVUPS          128(R11), Z14
@@ -56175,12 +56713,12 @@ step:
 	VPBROADCASTD     4(R14), Z17
 	VPBROADCASTD     8(R14), Z18
 	VPBROADCASTD     12(R14), Z19
-	VMOVDQU32        (CX), Z20
+	VMOVDQU32        (DX), Z20
 	VPDPBUSD.BCST    (R12), Z20, Z16
 	VPDPBUSD.BCST    4(R12), Z20, Z17
 	VPDPBUSD.BCST    8(R12), Z20, Z18
 	VPDPBUSD.BCST    12(R12), Z20, Z19
-	VMOVDQU32        64(CX), Z20
+	VMOVDQU32        64(DX), Z20
 	VPDPBUSD.BCST    32(R12), Z20, Z16
 	VPSRLD           $0x08, Z10, Z21
 	VPANDD.BCST      dword000000ff<>+0(SB), Z21, Z21
@@ -56190,21 +56728,21 @@ step:
 	VPXORD           Z12, Z22, Z22
 	VPSUBB           Z12, Z22, Z22
 	VPXORD.BCST      dword80808080<>+0(SB), Z22, Z22
-	VMOVDQU32        Z22, 64(AX)
+	VMOVDQU32        Z22, 64(CX)
 	VPDPBUSD.BCST    36(R12), Z20, Z17
 	VPDPBUSD.BCST    40(R12), Z20, Z18
 	VPDPBUSD.BCST    44(R12), Z20, Z19
-	VMOVDQU32        128(CX), Z12
+	VMOVDQU32        128(DX), Z12
 	VPDPBUSD.BCST    64(R12), Z12, Z16
 	VPDPBUSD.BCST    68(R12), Z12, Z17
 	VPDPBUSD.BCST    72(R12), Z12, Z18
 	VPDPBUSD.BCST    76(R12), Z12, Z19
-	VMOVDQU32        192(CX), Z12
+	VMOVDQU32        192(DX), Z12
 	VPDPBUSD.BCST    96(R12), Z12, Z16
 	VPDPBUSD.BCST    100(R12), Z12, Z17
 	VPDPBUSD.BCST    104(R12), Z12, Z18
 	VPDPBUSD.BCST    108(R12), Z12, Z19
-	VMOVDQU32        256(CX), Z12
+	VMOVDQU32        256(DX), Z12
 	VPSRLD           $0x07, Z6, Z20
 	VPSRLD           $0x0b, Z6, Z21
 	VPANDD.BCST      dword00000007<>+0(SB), Z21, Z21
@@ -56221,23 +56759,23 @@ step:
 	VPXORD           Z20, Z23, Z23
 	VPSUBB           Z20, Z23, Z23
 	VPXORD.BCST      dword80808080<>+0(SB), Z23, Z23
-	VMOVDQU32        Z23, 128(AX)
-	PREFETCHT0       64(R10)
+	VMOVDQU32        Z23, 128(CX)
+	PREFETCHT1       64(AX)
 	VPDPBUSD.BCST    128(R12), Z12, Z16
 	VPDPBUSD.BCST    132(R12), Z12, Z17
 	VPDPBUSD.BCST    136(R12), Z12, Z18
 	VPDPBUSD.BCST    140(R12), Z12, Z19
-	VMOVDQU32        320(CX), Z12
+	VMOVDQU32        320(DX), Z12
 	VPDPBUSD.BCST    160(R12), Z12, Z16
 	VPDPBUSD.BCST    164(R12), Z12, Z17
 	VPDPBUSD.BCST    168(R12), Z12, Z18
 	VPDPBUSD.BCST    172(R12), Z12, Z19
-	VMOVDQU32        384(CX), Z12
+	VMOVDQU32        384(DX), Z12
 	VPDPBUSD.BCST    192(R12), Z12, Z16
 	VPDPBUSD.BCST    196(R12), Z12, Z17
 	VPDPBUSD.BCST    200(R12), Z12, Z18
 	VPDPBUSD.BCST    204(R12), Z12, Z19
-	VMOVDQU32        448(CX), Z12
+	VMOVDQU32        448(DX), Z12
 	VPSRLD           $0x18, Z10, Z10
 	VPXORD           Z20, Z20, Z20
 	KMOVW            K1, K2
@@ -56245,12 +56783,12 @@ step:
 	VPXORD           Z21, Z20, Z20
 	VPSUBB           Z21, Z20, Z20
 	VPXORD.BCST      dword80808080<>+0(SB), Z20, Z20
-	VMOVDQU32        Z20, 192(AX)
+	VMOVDQU32        Z20, 192(CX)
 	VPDPBUSD.BCST    224(R12), Z12, Z16
 	VPDPBUSD.BCST    228(R12), Z12, Z17
 	VPDPBUSD.BCST    232(R12), Z12, Z18
 	VPDPBUSD.BCST    236(R12), Z12, Z19
-	VMOVUPS          4096(CX), Z10
+	VMOVUPS          4096(DX), Z10
 	VCVTDQ2PS        Z16, Z16
 	VMULPS           Z10, Z16, Z16
 	VCVTDQ2PS        Z17, Z17
@@ -56276,7 +56814,7 @@ step:
 	VPXORD           Z10, Z20, Z20
 	VPSUBB           Z10, Z20, Z20
 	VPXORD.BCST      dword80808080<>+0(SB), Z20, Z20
-	VMOVDQU32        Z20, 256(AX)
+	VMOVDQU32        Z20, 256(CX)
 	VFMADD231PS.BCST 4(R13), Z17, Z13
 	VFMADD231PS.BCST 8(R13), Z18, Z14
 	VFMADD231PS.BCST 12(R13), Z19, Z15
@@ -56284,12 +56822,12 @@ step:
 	VPBROADCASTD     36(R14), Z16
 	VPBROADCASTD     40(R14), Z17
 	VPBROADCASTD     44(R14), Z18
-	VMOVDQU32        512(CX), Z19
+	VMOVDQU32        512(DX), Z19
 	VPDPBUSD.BCST    256(R12), Z19, Z10
 	VPDPBUSD.BCST    260(R12), Z19, Z16
 	VPDPBUSD.BCST    264(R12), Z19, Z17
 	VPDPBUSD.BCST    268(R12), Z19, Z18
-	VMOVDQU32        576(CX), Z19
+	VMOVDQU32        576(DX), Z19
 	VPDPBUSD.BCST    288(R12), Z19, Z10
 	VPDPBUSD.BCST    292(R12), Z19, Z16
 	VPSRLD           $0x08, Z8, Z20
@@ -56300,21 +56838,21 @@ step:
 	VPXORD           Z12, Z21, Z21
 	VPSUBB           Z12, Z21, Z21
 	VPXORD.BCST      dword80808080<>+0(SB), Z21, Z21
-	VMOVDQU32        Z21, 320(AX)
-	PREFETCHT0       128(R10)
+	VMOVDQU32        Z21, 320(CX)
+	PREFETCHT1       128(AX)
 	VPDPBUSD.BCST    296(R12), Z19, Z17
 	VPDPBUSD.BCST    300(R12), Z19, Z18
-	VMOVDQU32        640(CX), Z12
+	VMOVDQU32        640(DX), Z12
 	VPDPBUSD.BCST    320(R12), Z12, Z10
 	VPDPBUSD.BCST    324(R12), Z12, Z16
 	VPDPBUSD.BCST    328(R12), Z12, Z17
 	VPDPBUSD.BCST    332(R12), Z12, Z18
-	VMOVDQU32        704(CX), Z12
+	VMOVDQU32        704(DX), Z12
 	VPDPBUSD.BCST    352(R12), Z12, Z10
 	VPDPBUSD.BCST    356(R12), Z12, Z16
 	VPDPBUSD.BCST    360(R12), Z12, Z17
 	VPDPBUSD.BCST    364(R12), Z12, Z18
-	VMOVDQU32        768(CX), Z12
+	VMOVDQU32        768(DX), Z12
 	VPDPBUSD.BCST    384(R12), Z12, Z10
 	VPSRLD           $0x15, Z6, Z19
 	VPSRLD           $0x19, Z6, Z6
@@ -56332,21 +56870,21 @@ step:
 	VPXORD           Z19, Z21, Z21
 	VPSUBB           Z19, Z21, Z21
 	VPXORD.BCST      dword80808080<>+0(SB), Z21, Z21
-	VMOVDQU32        Z21, 384(AX)
+	VMOVDQU32        Z21, 384(CX)
 	VPDPBUSD.BCST    388(R12), Z12, Z16
 	VPDPBUSD.BCST    392(R12), Z12, Z17
 	VPDPBUSD.BCST    396(R12), Z12, Z18
-	VMOVDQU32        832(CX), Z12
+	VMOVDQU32        832(DX), Z12
 	VPDPBUSD.BCST    416(R12), Z12, Z10
 	VPDPBUSD.BCST    420(R12), Z12, Z16
 	VPDPBUSD.BCST    424(R12), Z12, Z17
 	VPDPBUSD.BCST    428(R12), Z12, Z18
-	VMOVDQU32        896(CX), Z12
+	VMOVDQU32        896(DX), Z12
 	VPDPBUSD.BCST    448(R12), Z12, Z10
 	VPDPBUSD.BCST    452(R12), Z12, Z16
 	VPDPBUSD.BCST    456(R12), Z12, Z17
 	VPDPBUSD.BCST    460(R12), Z12, Z18
-	VMOVDQU32        960(CX), Z12
+	VMOVDQU32        960(DX), Z12
 	VPDPBUSD.BCST    480(R12), Z12, Z10
 	VPSRLD           $0x18, Z8, Z8
 	VPXORD           Z19, Z19, Z19
@@ -56355,12 +56893,12 @@ step:
 	VPXORD           Z6, Z19, Z19
 	VPSUBB           Z6, Z19, Z19
 	VPXORD.BCST      dword80808080<>+0(SB), Z19, Z19
-	VMOVDQU32        Z19, 448(AX)
-	PREFETCHT0       192(R10)
+	VMOVDQU32        Z19, 448(CX)
+	PREFETCHT1       192(AX)
 	VPDPBUSD.BCST    484(R12), Z12, Z16
 	VPDPBUSD.BCST    488(R12), Z12, Z17
 	VPDPBUSD.BCST    492(R12), Z12, Z18
-	VMOVUPS          4160(CX), Z6
+	VMOVUPS          4160(DX), Z6
 	VCVTDQ2PS        Z10, Z10
 	VMULPS           Z6, Z10, Z10
 	VCVTDQ2PS        Z16, Z16
@@ -56376,7 +56914,7 @@ step:
 	VADDPS.BCST      dword3f000000<>+0(SB), Z6, Z6
 	VMULPS           Z2, Z6, Z6
 	VMULPS.BCST      dword3f000000<>+0(SB), Z6, Z6
-	VMOVUPS          Z6, 4160(AX)
+	VMOVUPS          Z6, 4160(CX)
 	VPSRLD           $0x00, Z4, Z6
 	VPSRLD           $0x04, Z4, Z8
 	VPANDD.BCST      dword00000007<>+0(SB), Z8, Z8
@@ -56393,19 +56931,19 @@ step:
 	VPXORD           Z6, Z12, Z12
 	VPSUBB           Z6, Z12, Z12
 	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
-	VMOVDQU32        Z12, 512(AX)
+	VMOVDQU32        Z12, 512(CX)
 	VFMADD231PS.BCST 40(R13), Z17, Z14
 	VFMADD231PS.BCST 44(R13), Z18, Z15
 	VPBROADCASTD     64(R14), Z6
 	VPBROADCASTD     68(R14), Z10
 	VPBROADCASTD     72(R14), Z12
 	VPBROADCASTD     76(R14), Z16
-	VMOVDQU32        1024(CX), Z17
+	VMOVDQU32        1024(DX), Z17
 	VPDPBUSD.BCST    512(R12), Z17, Z6
 	VPDPBUSD.BCST    516(R12), Z17, Z10
 	VPDPBUSD.BCST    520(R12), Z17, Z12
 	VPDPBUSD.BCST    524(R12), Z17, Z16
-	VMOVDQU32        1088(CX), Z17
+	VMOVDQU32        1088(DX), Z17
 	VPDPBUSD.BCST    544(R12), Z17, Z6
 	VPDPBUSD.BCST    548(R12), Z17, Z10
 	VPDPBUSD.BCST    552(R12), Z17, Z12
@@ -56417,19 +56955,19 @@ step:
 	VPXORD           Z8, Z19, Z19
 	VPSUBB           Z8, Z19, Z19
 	VPXORD.BCST      dword80808080<>+0(SB), Z19, Z19
-	VMOVDQU32        Z19, 576(AX)
+	VMOVDQU32        Z19, 576(CX)
 	VPDPBUSD.BCST    556(R12), Z17, Z16
-	VMOVDQU32        1152(CX), Z8
+	VMOVDQU32        1152(DX), Z8
 	VPDPBUSD.BCST    576(R12), Z8, Z6
 	VPDPBUSD.BCST    580(R12), Z8, Z10
 	VPDPBUSD.BCST    584(R12), Z8, Z12
 	VPDPBUSD.BCST    588(R12), Z8, Z16
-	VMOVDQU32        1216(CX), Z8
+	VMOVDQU32        1216(DX), Z8
 	VPDPBUSD.BCST    608(R12), Z8, Z6
 	VPDPBUSD.BCST    612(R12), Z8, Z10
 	VPDPBUSD.BCST    616(R12), Z8, Z12
 	VPDPBUSD.BCST    620(R12), Z8, Z16
-	VMOVDQU32        1280(CX), Z8
+	VMOVDQU32        1280(DX), Z8
 	VPDPBUSD.BCST    640(R12), Z8, Z6
 	VPDPBUSD.BCST    644(R12), Z8, Z10
 	VPSRLD           $0x07, Z4, Z17
@@ -56448,21 +56986,21 @@ step:
 	VPXORD           Z17, Z20, Z20
 	VPSUBB           Z17, Z20, Z20
 	VPXORD.BCST      dword80808080<>+0(SB), Z20, Z20
-	VMOVDQU32        Z20, 640(AX)
-	PREFETCHT0       256(R10)
+	VMOVDQU32        Z20, 640(CX)
+	PREFETCHT1       256(AX)
 	VPDPBUSD.BCST    648(R12), Z8, Z12
 	VPDPBUSD.BCST    652(R12), Z8, Z16
-	VMOVDQU32        1344(CX), Z8
+	VMOVDQU32        1344(DX), Z8
 	VPDPBUSD.BCST    672(R12), Z8, Z6
 	VPDPBUSD.BCST    676(R12), Z8, Z10
 	VPDPBUSD.BCST    680(R12), Z8, Z12
 	VPDPBUSD.BCST    684(R12), Z8, Z16
-	VMOVDQU32        1408(CX), Z8
+	VMOVDQU32        1408(DX), Z8
 	VPDPBUSD.BCST    704(R12), Z8, Z6
 	VPDPBUSD.BCST    708(R12), Z8, Z10
 	VPDPBUSD.BCST    712(R12), Z8, Z12
 	VPDPBUSD.BCST    716(R12), Z8, Z16
-	VMOVDQU32        1472(CX), Z8
+	VMOVDQU32        1472(DX), Z8
 	VPDPBUSD.BCST    736(R12), Z8, Z6
 	VPDPBUSD.BCST    740(R12), Z8, Z10
 	VPSRLD           $0x18, Z11, Z11
@@ -56472,10 +57010,10 @@ step:
 	VPXORD           Z18, Z17, Z17
 	VPSUBB           Z18, Z17, Z17
 	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 704(AX)
+	VMOVDQU32        Z17, 704(CX)
 	VPDPBUSD.BCST    744(R12), Z8, Z12
 	VPDPBUSD.BCST    748(R12), Z8, Z16
-	VMOVUPS          4224(CX), Z8
+	VMOVUPS          4224(DX), Z8
 	VCVTDQ2PS        Z6, Z6
 	VMULPS           Z8, Z6, Z6
 	VCVTDQ2PS        Z10, Z10
@@ -56503,19 +57041,19 @@ step:
 	VPXORD           Z6, Z11, Z11
 	VPSUBB           Z6, Z11, Z11
 	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
-	VMOVDQU32        Z11, 768(AX)
-	PREFETCHT0       320(R10)
+	VMOVDQU32        Z11, 768(CX)
+	PREFETCHT1       320(AX)
 	VFMADD231PS.BCST 76(R13), Z16, Z15
 	VPBROADCASTD     96(R14), Z6
 	VPBROADCASTD     100(R14), Z10
 	VPBROADCASTD     104(R14), Z11
 	VPBROADCASTD     108(R14), Z12
-	VMOVDQU32        1536(CX), Z16
+	VMOVDQU32        1536(DX), Z16
 	VPDPBUSD.BCST    768(R12), Z16, Z6
 	VPDPBUSD.BCST    772(R12), Z16, Z10
 	VPDPBUSD.BCST    776(R12), Z16, Z11
 	VPDPBUSD.BCST    780(R12), Z16, Z12
-	VMOVDQU32        1600(CX), Z16
+	VMOVDQU32        1600(DX), Z16
 	VPDPBUSD.BCST    800(R12), Z16, Z6
 	VPDPBUSD.BCST    804(R12), Z16, Z10
 	VPDPBUSD.BCST    808(R12), Z16, Z11
@@ -56528,18 +57066,18 @@ step:
 	VPXORD           Z8, Z17, Z17
 	VPSUBB           Z8, Z17, Z17
 	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 832(AX)
-	VMOVDQU32        1664(CX), Z8
+	VMOVDQU32        Z17, 832(CX)
+	VMOVDQU32        1664(DX), Z8
 	VPDPBUSD.BCST    832(R12), Z8, Z6
 	VPDPBUSD.BCST    836(R12), Z8, Z10
 	VPDPBUSD.BCST    840(R12), Z8, Z11
 	VPDPBUSD.BCST    844(R12), Z8, Z12
-	VMOVDQU32        1728(CX), Z8
+	VMOVDQU32        1728(DX), Z8
 	VPDPBUSD.BCST    864(R12), Z8, Z6
 	VPDPBUSD.BCST    868(R12), Z8, Z10
 	VPDPBUSD.BCST    872(R12), Z8, Z11
 	VPDPBUSD.BCST    876(R12), Z8, Z12
-	VMOVDQU32        1792(CX), Z8
+	VMOVDQU32        1792(DX), Z8
 	VPDPBUSD.BCST    896(R12), Z8, Z6
 	VPDPBUSD.BCST    900(R12), Z8, Z10
 	VPDPBUSD.BCST    904(R12), Z8, Z11
@@ -56559,19 +57097,19 @@ step:
 	VPXORD           Z16, Z18, Z18
 	VPSUBB           Z16, Z18, Z18
 	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
-	VMOVDQU32        Z18, 896(AX)
+	VMOVDQU32        Z18, 896(CX)
 	VPDPBUSD.BCST    908(R12), Z8, Z12
-	VMOVDQU32        1856(CX), Z8
+	VMOVDQU32        1856(DX), Z8
 	VPDPBUSD.BCST    928(R12), Z8, Z6
 	VPDPBUSD.BCST    932(R12), Z8, Z10
 	VPDPBUSD.BCST    936(R12), Z8, Z11
 	VPDPBUSD.BCST    940(R12), Z8, Z12
-	VMOVDQU32        1920(CX), Z8
+	VMOVDQU32        1920(DX), Z8
 	VPDPBUSD.BCST    960(R12), Z8, Z6
 	VPDPBUSD.BCST    964(R12), Z8, Z10
 	VPDPBUSD.BCST    968(R12), Z8, Z11
 	VPDPBUSD.BCST    972(R12), Z8, Z12
-	VMOVDQU32        1984(CX), Z8
+	VMOVDQU32        1984(DX), Z8
 	VPDPBUSD.BCST    992(R12), Z8, Z6
 	VPDPBUSD.BCST    996(R12), Z8, Z10
 	VPDPBUSD.BCST    1000(R12), Z8, Z11
@@ -56582,10 +57120,10 @@ step:
 	VPXORD           Z4, Z16, Z16
 	VPSUBB           Z4, Z16, Z16
 	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
-	VMOVDQU32        Z16, 960(AX)
-	PREFETCHT0       384(R10)
+	VMOVDQU32        Z16, 960(CX)
+	PREFETCHT1       384(AX)
 	VPDPBUSD.BCST    1004(R12), Z8, Z12
-	VMOVUPS          4288(CX), Z4
+	VMOVUPS          4288(DX), Z4
 	VCVTDQ2PS        Z6, Z6
 	VMULPS           Z4, Z6, Z6
 	VCVTDQ2PS        Z10, Z10
@@ -56598,22 +57136,22 @@ step:
 	VFMADD231PS.BCST 100(R13), Z10, Z13
 	VFMADD231PS.BCST 104(R13), Z11, Z14
 	VFMADD231PS.BCST 108(R13), Z12, Z15
-	VBROADCASTI32X4  18(DX), Z4
-	VINSERTI32X4     $0x01, 18(DI), Z4, Z4
-	VINSERTI32X4     $0x02, 18(R8), Z4, Z4
-	VINSERTI32X4     $0x03, 18(R9), Z4, Z4
-	VBROADCASTI32X4  18(DX)(BX*1), Z5
-	VINSERTI32X4     $0x01, 18(DI)(BX*1), Z5, Z5
-	VINSERTI32X4     $0x02, 18(R8)(BX*1), Z5, Z5
-	VINSERTI32X4     $0x03, 18(R9)(BX*1), Z5, Z5
-	VBROADCASTI32X4  18(DX)(BX*2), Z6
-	VINSERTI32X4     $0x01, 18(DI)(BX*2), Z6, Z6
-	VINSERTI32X4     $0x02, 18(R8)(BX*2), Z6, Z6
-	VINSERTI32X4     $0x03, 18(R9)(BX*2), Z6, Z6
-	VBROADCASTI32X4  18(DX)(SI*1), Z8
-	VINSERTI32X4     $0x01, 18(DI)(SI*1), Z8, Z8
-	VINSERTI32X4     $0x02, 18(R8)(SI*1), Z8, Z8
-	VINSERTI32X4     $0x03, 18(R9)(SI*1), Z8, Z8
+	VBROADCASTI32X4  18(BX), Z4
+	VINSERTI32X4     $0x01, 18(R8), Z4, Z4
+	VINSERTI32X4     $0x02, 18(R9), Z4, Z4
+	VINSERTI32X4     $0x03, 18(R10), Z4, Z4
+	VBROADCASTI32X4  18(BX)(SI*1), Z5
+	VINSERTI32X4     $0x01, 18(R8)(SI*1), Z5, Z5
+	VINSERTI32X4     $0x02, 18(R9)(SI*1), Z5, Z5
+	VINSERTI32X4     $0x03, 18(R10)(SI*1), Z5, Z5
+	VBROADCASTI32X4  18(BX)(SI*2), Z6
+	VINSERTI32X4     $0x01, 18(R8)(SI*2), Z6, Z6
+	VINSERTI32X4     $0x02, 18(R9)(SI*2), Z6, Z6
+	VINSERTI32X4     $0x03, 18(R10)(SI*2), Z6, Z6
+	VBROADCASTI32X4  18(BX)(DI*1), Z8
+	VINSERTI32X4     $0x01, 18(R8)(DI*1), Z8, Z8
+	VINSERTI32X4     $0x02, 18(R9)(DI*1), Z8, Z8
+	VINSERTI32X4     $0x03, 18(R10)(DI*1), Z8, Z8
 	VPUNPCKLDQ       Z5, Z4, Z10
 	VPUNPCKHDQ       Z5, Z4, Z4
 	VPUNPCKLDQ       Z8, Z6, Z5
@@ -56627,7 +57165,7 @@ step:
 	VADDPS.BCST      dword3f000000<>+0(SB), Z6, Z6
 	VMULPS           Z2, Z6, Z6
 	VMULPS.BCST      dword3f000000<>+0(SB), Z6, Z6
-	VMOVUPS          Z6, 4224(AX)
+	VMOVUPS          Z6, 4224(CX)
 	VPSRLD           $0x00, Z7, Z6
 	VPSRLD           $0x04, Z7, Z11
 	VPANDD.BCST      dword00000007<>+0(SB), Z11, Z11
@@ -56644,22 +57182,22 @@ step:
 	VPXORD           Z6, Z16, Z16
 	VPSUBB           Z6, Z16, Z16
 	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
-	VMOVDQU32        Z16, 1024(AX)
+	VMOVDQU32        Z16, 1024(CX)
 	VPBROADCASTD     128(R14), Z6
 	VPBROADCASTD     132(R14), Z12
 	VPBROADCASTD     136(R14), Z16
 	VPBROADCASTD     140(R14), Z17
-	VMOVDQU32        2048(CX), Z18
+	VMOVDQU32        2048(DX), Z18
 	VPDPBUSD.BCST    1024(R12), Z18, Z6
 	VPDPBUSD.BCST    1028(R12), Z18, Z12
 	VPDPBUSD.BCST    1032(R12), Z18, Z16
 	VPDPBUSD.BCST    1036(R12), Z18, Z17
-	VMOVDQU32        2112(CX), Z18
+	VMOVDQU32        2112(DX), Z18
 	VPDPBUSD.BCST    1056(R12), Z18, Z6
 	VPDPBUSD.BCST    1060(R12), Z18, Z12
 	VPDPBUSD.BCST    1064(R12), Z18, Z16
 	VPDPBUSD.BCST    1068(R12), Z18, Z17
-	VMOVDQU32        2176(CX), Z18
+	VMOVDQU32        2176(DX), Z18
 	VPSRLD           $0x08, Z8, Z19
 	VPANDD.BCST      dword000000ff<>+0(SB), Z19, Z19
 	VPXORD           Z20, Z20, Z20
@@ -56668,18 +57206,18 @@ step:
 	VPXORD           Z11, Z20, Z20
 	VPSUBB           Z11, Z20, Z20
 	VPXORD.BCST      dword80808080<>+0(SB), Z20, Z20
-	VMOVDQU32        Z20, 1088(AX)
-	PREFETCHT0       448(R10)
+	VMOVDQU32        Z20, 1088(CX)
+	PREFETCHT1       448(AX)
 	VPDPBUSD.BCST    1088(R12), Z18, Z6
 	VPDPBUSD.BCST    1092(R12), Z18, Z12
 	VPDPBUSD.BCST    1096(R12), Z18, Z16
 	VPDPBUSD.BCST    1100(R12), Z18, Z17
-	VMOVDQU32        2240(CX), Z11
+	VMOVDQU32        2240(DX), Z11
 	VPDPBUSD.BCST    1120(R12), Z11, Z6
 	VPDPBUSD.BCST    1124(R12), Z11, Z12
 	VPDPBUSD.BCST    1128(R12), Z11, Z16
 	VPDPBUSD.BCST    1132(R12), Z11, Z17
-	VMOVDQU32        2304(CX), Z11
+	VMOVDQU32        2304(DX), Z11
 	VPDPBUSD.BCST    1152(R12), Z11, Z6
 	VPDPBUSD.BCST    1156(R12), Z11, Z12
 	VPDPBUSD.BCST    1160(R12), Z11, Z16
@@ -56700,18 +57238,18 @@ step:
 	VPXORD           Z11, Z20, Z20
 	VPSUBB           Z11, Z20, Z20
 	VPXORD.BCST      dword80808080<>+0(SB), Z20, Z20
-	VMOVDQU32        Z20, 1152(AX)
-	VMOVDQU32        2368(CX), Z11
+	VMOVDQU32        Z20, 1152(CX)
+	VMOVDQU32        2368(DX), Z11
 	VPDPBUSD.BCST    1184(R12), Z11, Z6
 	VPDPBUSD.BCST    1188(R12), Z11, Z12
 	VPDPBUSD.BCST    1192(R12), Z11, Z16
 	VPDPBUSD.BCST    1196(R12), Z11, Z17
-	VMOVDQU32        2432(CX), Z11
+	VMOVDQU32        2432(DX), Z11
 	VPDPBUSD.BCST    1216(R12), Z11, Z6
 	VPDPBUSD.BCST    1220(R12), Z11, Z12
 	VPDPBUSD.BCST    1224(R12), Z11, Z16
 	VPDPBUSD.BCST    1228(R12), Z11, Z17
-	VMOVDQU32        2496(CX), Z11
+	VMOVDQU32        2496(DX), Z11
 	VPDPBUSD.BCST    1248(R12), Z11, Z6
 	VPDPBUSD.BCST    1252(R12), Z11, Z12
 	VPDPBUSD.BCST    1256(R12), Z11, Z16
@@ -56723,8 +57261,8 @@ step:
 	VPXORD           Z18, Z11, Z11
 	VPSUBB           Z18, Z11, Z11
 	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
-	VMOVDQU32        Z11, 1216(AX)
-	VMOVUPS          4352(CX), Z8
+	VMOVDQU32        Z11, 1216(CX)
+	VMOVUPS          4352(DX), Z8
 	VCVTDQ2PS        Z6, Z6
 	VMULPS           Z8, Z6, Z6
 	VCVTDQ2PS        Z12, Z12
@@ -56754,22 +57292,22 @@ step:
 	VPXORD           Z8, Z12, Z12
 	VPSUBB           Z8, Z12, Z12
 	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
-	VMOVDQU32        Z12, 1280(AX)
-	PREFETCHT0       512(R10)
+	VMOVDQU32        Z12, 1280(CX)
+	PREFETCHT1       512(AX)
 	VPBROADCASTD     164(R14), Z8
 	VPBROADCASTD     168(R14), Z11
 	VPBROADCASTD     172(R14), Z12
-	VMOVDQU32        2560(CX), Z17
+	VMOVDQU32        2560(DX), Z17
 	VPDPBUSD.BCST    1280(R12), Z17, Z6
 	VPDPBUSD.BCST    1284(R12), Z17, Z8
 	VPDPBUSD.BCST    1288(R12), Z17, Z11
 	VPDPBUSD.BCST    1292(R12), Z17, Z12
-	VMOVDQU32        2624(CX), Z17
+	VMOVDQU32        2624(DX), Z17
 	VPDPBUSD.BCST    1312(R12), Z17, Z6
 	VPDPBUSD.BCST    1316(R12), Z17, Z8
 	VPDPBUSD.BCST    1320(R12), Z17, Z11
 	VPDPBUSD.BCST    1324(R12), Z17, Z12
-	VMOVDQU32        2688(CX), Z17
+	VMOVDQU32        2688(DX), Z17
 	VPDPBUSD.BCST    1344(R12), Z17, Z6
 	VPSRLD           $0x08, Z5, Z18
 	VPANDD.BCST      dword000000ff<>+0(SB), Z18, Z18
@@ -56779,21 +57317,21 @@ step:
 	VPXORD           Z16, Z19, Z19
 	VPSUBB           Z16, Z19, Z19
 	VPXORD.BCST      dword80808080<>+0(SB), Z19, Z19
-	VMOVDQU32        Z19, 1344(AX)
+	VMOVDQU32        Z19, 1344(CX)
 	VPDPBUSD.BCST    1348(R12), Z17, Z8
 	VPDPBUSD.BCST    1352(R12), Z17, Z11
 	VPDPBUSD.BCST    1356(R12), Z17, Z12
-	VMOVDQU32        2752(CX), Z16
+	VMOVDQU32        2752(DX), Z16
 	VPDPBUSD.BCST    1376(R12), Z16, Z6
 	VPDPBUSD.BCST    1380(R12), Z16, Z8
 	VPDPBUSD.BCST    1384(R12), Z16, Z11
 	VPDPBUSD.BCST    1388(R12), Z16, Z12
-	VMOVDQU32        2816(CX), Z16
+	VMOVDQU32        2816(DX), Z16
 	VPDPBUSD.BCST    1408(R12), Z16, Z6
 	VPDPBUSD.BCST    1412(R12), Z16, Z8
 	VPDPBUSD.BCST    1416(R12), Z16, Z11
 	VPDPBUSD.BCST    1420(R12), Z16, Z12
-	VMOVDQU32        2880(CX), Z16
+	VMOVDQU32        2880(DX), Z16
 	VPSRLD           $0x15, Z7, Z17
 	VPSRLD           $0x19, Z7, Z7
 	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
@@ -56810,22 +57348,22 @@ step:
 	VPXORD           Z17, Z19, Z19
 	VPSUBB           Z17, Z19, Z19
 	VPXORD.BCST      dword80808080<>+0(SB), Z19, Z19
-	VMOVDQU32        Z19, 1408(AX)
+	VMOVDQU32        Z19, 1408(CX)
 	VPDPBUSD.BCST    1440(R12), Z16, Z6
 	VPDPBUSD.BCST    1444(R12), Z16, Z8
 	VPDPBUSD.BCST    1448(R12), Z16, Z11
 	VPDPBUSD.BCST    1452(R12), Z16, Z12
-	VMOVDQU32        2944(CX), Z16
+	VMOVDQU32        2944(DX), Z16
 	VPDPBUSD.BCST    1472(R12), Z16, Z6
 	VPDPBUSD.BCST    1476(R12), Z16, Z8
 	VPDPBUSD.BCST    1480(R12), Z16, Z11
 	VPDPBUSD.BCST    1484(R12), Z16, Z12
-	VMOVDQU32        3008(CX), Z16
+	VMOVDQU32        3008(DX), Z16
 	VPDPBUSD.BCST    1504(R12), Z16, Z6
 	VPDPBUSD.BCST    1508(R12), Z16, Z8
 	VPDPBUSD.BCST    1512(R12), Z16, Z11
 	VPDPBUSD.BCST    1516(R12), Z16, Z12
-	VMOVUPS          4416(CX), Z16
+	VMOVUPS          4416(DX), Z16
 	VPSRLD           $0x18, Z5, Z5
 	VPXORD           Z17, Z17, Z17
 	KMOVW            K1, K2
@@ -56833,8 +57371,8 @@ step:
 	VPXORD           Z7, Z17, Z17
 	VPSUBB           Z7, Z17, Z17
 	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 1472(AX)
-	PREFETCHT0       576(R10)
+	VMOVDQU32        Z17, 1472(CX)
+	PREFETCHT1       576(AX)
 	VCVTDQ2PS        Z6, Z6
 	VMULPS           Z16, Z6, Z6
 	VCVTDQ2PS        Z8, Z8
@@ -56854,7 +57392,7 @@ step:
 	VADDPS.BCST      dword3f000000<>+0(SB), Z7, Z7
 	VMULPS           Z2, Z7, Z7
 	VMULPS.BCST      dword3f000000<>+0(SB), Z7, Z7
-	VMOVUPS          Z7, 4288(AX)
+	VMOVUPS          Z7, 4288(CX)
 	VPSRLD           $0x00, Z3, Z7
 	VPSRLD           $0x04, Z3, Z8
 	VPANDD.BCST      dword00000007<>+0(SB), Z8, Z8
@@ -56871,20 +57409,20 @@ step:
 	VPXORD           Z7, Z12, Z12
 	VPSUBB           Z7, Z12, Z12
 	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
-	VMOVDQU32        Z12, 1536(AX)
+	VMOVDQU32        Z12, 1536(CX)
 	VPBROADCASTD     200(R14), Z7
 	VPBROADCASTD     204(R14), Z8
-	VMOVDQU32        3072(CX), Z12
+	VMOVDQU32        3072(DX), Z12
 	VPDPBUSD.BCST    1536(R12), Z12, Z5
 	VPDPBUSD.BCST    1540(R12), Z12, Z6
 	VPDPBUSD.BCST    1544(R12), Z12, Z7
 	VPDPBUSD.BCST    1548(R12), Z12, Z8
-	VMOVDQU32        3136(CX), Z12
+	VMOVDQU32        3136(DX), Z12
 	VPDPBUSD.BCST    1568(R12), Z12, Z5
 	VPDPBUSD.BCST    1572(R12), Z12, Z6
 	VPDPBUSD.BCST    1576(R12), Z12, Z7
 	VPDPBUSD.BCST    1580(R12), Z12, Z8
-	VMOVDQU32        3200(CX), Z12
+	VMOVDQU32        3200(DX), Z12
 	VPDPBUSD.BCST    1600(R12), Z12, Z5
 	VPDPBUSD.BCST    1604(R12), Z12, Z6
 	VPSRLD           $0x08, Z10, Z16
@@ -56895,21 +57433,21 @@ step:
 	VPXORD           Z11, Z17, Z17
 	VPSUBB           Z11, Z17, Z17
 	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 1600(AX)
-	PREFETCHT0       640(R10)
+	VMOVDQU32        Z17, 1600(CX)
+	PREFETCHT1       640(AX)
 	VPDPBUSD.BCST    1608(R12), Z12, Z7
 	VPDPBUSD.BCST    1612(R12), Z12, Z8
-	VMOVDQU32        3264(CX), Z11
+	VMOVDQU32        3264(DX), Z11
 	VPDPBUSD.BCST    1632(R12), Z11, Z5
 	VPDPBUSD.BCST    1636(R12), Z11, Z6
 	VPDPBUSD.BCST    1640(R12), Z11, Z7
 	VPDPBUSD.BCST    1644(R12), Z11, Z8
-	VMOVDQU32        3328(CX), Z11
+	VMOVDQU32        3328(DX), Z11
 	VPDPBUSD.BCST    1664(R12), Z11, Z5
 	VPDPBUSD.BCST    1668(R12), Z11, Z6
 	VPDPBUSD.BCST    1672(R12), Z11, Z7
 	VPDPBUSD.BCST    1676(R12), Z11, Z8
-	VMOVDQU32        3392(CX), Z11
+	VMOVDQU32        3392(DX), Z11
 	VPDPBUSD.BCST    1696(R12), Z11, Z5
 	VPSRLD           $0x07, Z3, Z12
 	VPSRLD           $0x0b, Z3, Z16
@@ -56927,21 +57465,21 @@ step:
 	VPXORD           Z12, Z18, Z18
 	VPSUBB           Z12, Z18, Z18
 	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
-	VMOVDQU32        Z18, 1664(AX)
+	VMOVDQU32        Z18, 1664(CX)
 	VPDPBUSD.BCST    1700(R12), Z11, Z6
 	VPDPBUSD.BCST    1704(R12), Z11, Z7
 	VPDPBUSD.BCST    1708(R12), Z11, Z8
-	VMOVDQU32        3456(CX), Z11
+	VMOVDQU32        3456(DX), Z11
 	VPDPBUSD.BCST    1728(R12), Z11, Z5
 	VPDPBUSD.BCST    1732(R12), Z11, Z6
 	VPDPBUSD.BCST    1736(R12), Z11, Z7
 	VPDPBUSD.BCST    1740(R12), Z11, Z8
-	VMOVDQU32        3520(CX), Z11
+	VMOVDQU32        3520(DX), Z11
 	VPDPBUSD.BCST    1760(R12), Z11, Z5
 	VPDPBUSD.BCST    1764(R12), Z11, Z6
 	VPDPBUSD.BCST    1768(R12), Z11, Z7
 	VPDPBUSD.BCST    1772(R12), Z11, Z8
-	VMOVUPS          4480(CX), Z11
+	VMOVUPS          4480(DX), Z11
 	VCVTDQ2PS        Z5, Z5
 	VPSRLD           $0x18, Z10, Z10
 	VPXORD           Z12, Z12, Z12
@@ -56950,7 +57488,7 @@ step:
 	VPXORD           Z16, Z12, Z12
 	VPSUBB           Z16, Z12, Z12
 	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
-	VMOVDQU32        Z12, 1728(AX)
+	VMOVDQU32        Z12, 1728(CX)
 	VMULPS           Z11, Z5, Z5
 	VCVTDQ2PS        Z6, Z6
 	VMULPS           Z11, Z6, Z6
@@ -56981,20 +57519,20 @@ step:
 	VPXORD           Z8, Z12, Z12
 	VPSUBB           Z8, Z12, Z12
 	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
-	VMOVDQU32        Z12, 1792(AX)
-	PREFETCHT0       704(R10)
+	VMOVDQU32        Z12, 1792(CX)
+	PREFETCHT1       704(AX)
 	VPBROADCASTD     236(R14), Z8
-	VMOVDQU32        3584(CX), Z11
+	VMOVDQU32        3584(DX), Z11
 	VPDPBUSD.BCST    1792(R12), Z11, Z5
 	VPDPBUSD.BCST    1796(R12), Z11, Z6
 	VPDPBUSD.BCST    1800(R12), Z11, Z7
 	VPDPBUSD.BCST    1804(R12), Z11, Z8
-	VMOVDQU32        3648(CX), Z11
+	VMOVDQU32        3648(DX), Z11
 	VPDPBUSD.BCST    1824(R12), Z11, Z5
 	VPDPBUSD.BCST    1828(R12), Z11, Z6
 	VPDPBUSD.BCST    1832(R12), Z11, Z7
 	VPDPBUSD.BCST    1836(R12), Z11, Z8
-	VMOVDQU32        3712(CX), Z11
+	VMOVDQU32        3712(DX), Z11
 	VPDPBUSD.BCST    1856(R12), Z11, Z5
 	VPDPBUSD.BCST    1860(R12), Z11, Z6
 	VPDPBUSD.BCST    1864(R12), Z11, Z7
@@ -57006,19 +57544,19 @@ step:
 	VPXORD           Z10, Z16, Z16
 	VPSUBB           Z10, Z16, Z16
 	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
-	VMOVDQU32        Z16, 1856(AX)
+	VMOVDQU32        Z16, 1856(CX)
 	VPDPBUSD.BCST    1868(R12), Z11, Z8
-	VMOVDQU32        3776(CX), Z10
+	VMOVDQU32        3776(DX), Z10
 	VPDPBUSD.BCST    1888(R12), Z10, Z5
 	VPDPBUSD.BCST    1892(R12), Z10, Z6
 	VPDPBUSD.BCST    1896(R12), Z10, Z7
 	VPDPBUSD.BCST    1900(R12), Z10, Z8
-	VMOVDQU32        3840(CX), Z10
+	VMOVDQU32        3840(DX), Z10
 	VPDPBUSD.BCST    1920(R12), Z10, Z5
 	VPDPBUSD.BCST    1924(R12), Z10, Z6
 	VPDPBUSD.BCST    1928(R12), Z10, Z7
 	VPDPBUSD.BCST    1932(R12), Z10, Z8
-	VMOVDQU32        3904(CX), Z10
+	VMOVDQU32        3904(DX), Z10
 	VPDPBUSD.BCST    1952(R12), Z10, Z5
 	VPDPBUSD.BCST    1956(R12), Z10, Z6
 	VPSRLD           $0x15, Z3, Z11
@@ -57037,21 +57575,21 @@ step:
 	VPXORD           Z11, Z16, Z16
 	VPSUBB           Z11, Z16, Z16
 	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
-	VMOVDQU32        Z16, 1920(AX)
-	PREFETCHT0       768(R10)
+	VMOVDQU32        Z16, 1920(CX)
+	PREFETCHT1       768(AX)
 	VPDPBUSD.BCST    1960(R12), Z10, Z7
 	VPDPBUSD.BCST    1964(R12), Z10, Z8
-	VMOVDQU32        3968(CX), Z10
+	VMOVDQU32        3968(DX), Z10
 	VPDPBUSD.BCST    1984(R12), Z10, Z5
 	VPDPBUSD.BCST    1988(R12), Z10, Z6
 	VPDPBUSD.BCST    1992(R12), Z10, Z7
 	VPDPBUSD.BCST    1996(R12), Z10, Z8
-	VMOVDQU32        4032(CX), Z10
+	VMOVDQU32        4032(DX), Z10
 	VPDPBUSD.BCST    2016(R12), Z10, Z5
 	VPDPBUSD.BCST    2020(R12), Z10, Z6
 	VPDPBUSD.BCST    2024(R12), Z10, Z7
 	VPDPBUSD.BCST    2028(R12), Z10, Z8
-	VMOVUPS          4544(CX), Z10
+	VMOVUPS          4544(DX), Z10
 	VCVTDQ2PS        Z5, Z5
 	VMULPS           Z10, Z5, Z5
 	VPSRLD           $0x18, Z4, Z4
@@ -57061,7 +57599,7 @@ step:
 	VPXORD           Z3, Z11, Z11
 	VPSUBB           Z3, Z11, Z11
 	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
-	VMOVDQU32        Z11, 1984(AX)
+	VMOVDQU32        Z11, 1984(CX)
 	VCVTDQ2PS        Z6, Z6
 	VMULPS           Z10, Z6, Z6
 	VCVTDQ2PS        Z7, Z7
@@ -57076,22 +57614,22 @@ step:
 	VMOVUPS          Z13, 64(R11)
 	VMOVUPS          Z14, 128(R11)
 	VMOVUPS          Z15, 192(R11)
-	VBROADCASTI32X4  82(DX), Z3
-	VINSERTI32X4     $0x01, 82(DI), Z3, Z3
-	VINSERTI32X4     $0x02, 82(R8), Z3, Z3
-	VINSERTI32X4     $0x03, 82(R9), Z3, Z3
-	VBROADCASTI32X4  82(DX)(BX*1), Z4
-	VINSERTI32X4     $0x01, 82(DI)(BX*1), Z4, Z4
-	VINSERTI32X4     $0x02, 82(R8)(BX*1), Z4, Z4
-	VINSERTI32X4     $0x03, 82(R9)(BX*1), Z4, Z4
-	VBROADCASTI32X4  82(DX)(BX*2), Z5
-	VINSERTI32X4     $0x01, 82(DI)(BX*2), Z5, Z5
-	VINSERTI32X4     $0x02, 82(R8)(BX*2), Z5, Z5
-	VINSERTI32X4     $0x03, 82(R9)(BX*2), Z5, Z5
-	VBROADCASTI32X4  82(DX)(SI*1), Z6
-	VINSERTI32X4     $0x01, 82(DI)(SI*1), Z6, Z6
-	VINSERTI32X4     $0x02, 82(R8)(SI*1), Z6, Z6
-	VINSERTI32X4     $0x03, 82(R9)(SI*1), Z6, Z6
+	VBROADCASTI32X4  82(BX), Z3
+	VINSERTI32X4     $0x01, 82(R8), Z3, Z3
+	VINSERTI32X4     $0x02, 82(R9), Z3, Z3
+	VINSERTI32X4     $0x03, 82(R10), Z3, Z3
+	VBROADCASTI32X4  82(BX)(SI*1), Z4
+	VINSERTI32X4     $0x01, 82(R8)(SI*1), Z4, Z4
+	VINSERTI32X4     $0x02, 82(R9)(SI*1), Z4, Z4
+	VINSERTI32X4     $0x03, 82(R10)(SI*1), Z4, Z4
+	VBROADCASTI32X4  82(BX)(SI*2), Z5
+	VINSERTI32X4     $0x01, 82(R8)(SI*2), Z5, Z5
+	VINSERTI32X4     $0x02, 82(R9)(SI*2), Z5, Z5
+	VINSERTI32X4     $0x03, 82(R10)(SI*2), Z5, Z5
+	VBROADCASTI32X4  82(BX)(DI*1), Z6
+	VINSERTI32X4     $0x01, 82(R8)(DI*1), Z6, Z6
+	VINSERTI32X4     $0x02, 82(R9)(DI*1), Z6, Z6
+	VINSERTI32X4     $0x03, 82(R10)(DI*1), Z6, Z6
 	VPUNPCKLDQ       Z4, Z3, Z7
 	VPUNPCKHDQ       Z4, Z3, Z3
 	VPUNPCKLDQ       Z6, Z5, Z4
@@ -57100,22 +57638,22 @@ step:
 	VPUNPCKHQDQ      Z4, Z7, Z4
 	VPUNPCKLQDQ      Z5, Z3, Z7
 	VPUNPCKHQDQ      Z5, Z3, Z3
-	VBROADCASTI32X4  34(DX), Z5
-	VINSERTI32X4     $0x01, 34(DI), Z5, Z5
-	VINSERTI32X4     $0x02, 34(R8), Z5, Z5
-	VINSERTI32X4     $0x03, 34(R9), Z5, Z5
-	VBROADCASTI32X4  34(DX)(BX*1), Z8
-	VINSERTI32X4     $0x01, 34(DI)(BX*1), Z8, Z8
-	VINSERTI32X4     $0x02, 34(R8)(BX*1), Z8, Z8
-	VINSERTI32X4     $0x03, 34(R9)(BX*1), Z8, Z8
-	VBROADCASTI32X4  34(DX)(BX*2), Z9
-	VINSERTI32X4     $0x01, 34(DI)(BX*2), Z9, Z9
-	VINSERTI32X4     $0x02, 34(R8)(BX*2), Z9, Z9
-	VINSERTI32X4     $0x03, 34(R9)(BX*2), Z9, Z9
-	VBROADCASTI32X4  34(DX)(SI*1), Z10
-	VINSERTI32X4     $0x01, 34(DI)(SI*1), Z10, Z10
-	VINSERTI32X4     $0x02, 34(R8)(SI*1), Z10, Z10
-	VINSERTI32X4     $0x03, 34(R9)(SI*1), Z10, Z10
+	VBROADCASTI32X4  34(BX), Z5
+	VINSERTI32X4     $0x01, 34(R8), Z5, Z5
+	VINSERTI32X4     $0x02, 34(R9), Z5, Z5
+	VINSERTI32X4     $0x03, 34(R10), Z5, Z5
+	VBROADCASTI32X4  34(BX)(SI*1), Z8
+	VINSERTI32X4     $0x01, 34(R8)(SI*1), Z8, Z8
+	VINSERTI32X4     $0x02, 34(R9)(SI*1), Z8, Z8
+	VINSERTI32X4     $0x03, 34(R10)(SI*1), Z8, Z8
+	VBROADCASTI32X4  34(BX)(SI*2), Z9
+	VINSERTI32X4     $0x01, 34(R8)(SI*2), Z9, Z9
+	VINSERTI32X4     $0x02, 34(R9)(SI*2), Z9, Z9
+	VINSERTI32X4     $0x03, 34(R10)(SI*2), Z9, Z9
+	VBROADCASTI32X4  34(BX)(DI*1), Z10
+	VINSERTI32X4     $0x01, 34(R8)(DI*1), Z10, Z10
+	VINSERTI32X4     $0x02, 34(R9)(DI*1), Z10, Z10
+	VINSERTI32X4     $0x03, 34(R10)(DI*1), Z10, Z10
 	VPUNPCKLDQ       Z8, Z5, Z11
 	VPUNPCKHDQ       Z8, Z5, Z5
 	VPUNPCKLDQ       Z10, Z9, Z8
@@ -57129,7 +57667,7 @@ step:
 	VADDPS.BCST      dword3f000000<>+0(SB), Z9, Z9
 	VMULPS           Z2, Z9, Z9
 	VMULPS.BCST      dword3f000000<>+0(SB), Z9, Z9
-	VMOVUPS          Z9, 4352(AX)
+	VMOVUPS          Z9, 4352(CX)
 	VPSRLD           $0x00, Z6, Z9
 	VPSRLD           $0x04, Z6, Z12
 	VPANDD.BCST      dword00000007<>+0(SB), Z12, Z12
@@ -57146,7 +57684,7 @@ step:
 	VPXORD           Z9, Z14, Z14
 	VPSUBB           Z9, Z14, Z14
 	VPXORD.BCST      dword80808080<>+0(SB), Z14, Z14
-	VMOVDQU32        Z14, 2048(AX)
+	VMOVDQU32        Z14, 2048(CX)
 	VMOVUPS          256(R11), Z9
 	VMOVUPS          320(R11), Z13
 	VMOVUPS          384(R11), Z14
@@ -57155,12 +57693,12 @@ step:
 	VPBROADCASTD     20(R14), Z17
 	VPBROADCASTD     24(R14), Z18
 	VPBROADCASTD     28(R14), Z19
-	VMOVDQU32        (CX), Z20
+	VMOVDQU32        (DX), Z20
 	VPDPBUSD.BCST    16(R12), Z20, Z16
 	VPDPBUSD.BCST    20(R12), Z20, Z17
 	VPDPBUSD.BCST    24(R12), Z20, Z18
 	VPDPBUSD.BCST    28(R12), Z20, Z19
-	VMOVDQU32        64(CX), Z20
+	VMOVDQU32        64(DX), Z20
 	VPDPBUSD.BCST    48(R12), Z20, Z16
 	VPSRLD           $0x08, Z10, Z21
 	VPANDD.BCST      dword000000ff<>+0(SB), Z21, Z21
@@ -57170,22 +57708,22 @@ step:
 	VPXORD           Z12, Z22, Z22
 	VPSUBB           Z12, Z22, Z22
 	VPXORD.BCST      dword80808080<>+0(SB), Z22, Z22
-	VMOVDQU32        Z22, 2112(AX)
-	PREFETCHT0       832(R10)
+	VMOVDQU32        Z22, 2112(CX)
+	PREFETCHT1       832(AX)
 	VPDPBUSD.BCST    52(R12), Z20, Z17
 	VPDPBUSD.BCST    56(R12), Z20, Z18
 	VPDPBUSD.BCST    60(R12), Z20, Z19
-	VMOVDQU32        128(CX), Z12
+	VMOVDQU32        128(DX), Z12
 	VPDPBUSD.BCST    80(R12), Z12, Z16
 	VPDPBUSD.BCST    84(R12), Z12, Z17
 	VPDPBUSD.BCST    88(R12), Z12, Z18
 	VPDPBUSD.BCST    92(R12), Z12, Z19
-	VMOVDQU32        192(CX), Z12
+	VMOVDQU32        192(DX), Z12
 	VPDPBUSD.BCST    112(R12), Z12, Z16
 	VPDPBUSD.BCST    116(R12), Z12, Z17
 	VPDPBUSD.BCST    120(R12), Z12, Z18
 	VPDPBUSD.BCST    124(R12), Z12, Z19
-	VMOVDQU32        256(CX), Z12
+	VMOVDQU32        256(DX), Z12
 	VPSRLD           $0x07, Z6, Z20
 	VPSRLD           $0x0b, Z6, Z21
 	VPANDD.BCST      dword00000007<>+0(SB), Z21, Z21
@@ -57202,22 +57740,22 @@ step:
 	VPXORD           Z20, Z23, Z23
 	VPSUBB           Z20, Z23, Z23
 	VPXORD.BCST      dword80808080<>+0(SB), Z23, Z23
-	VMOVDQU32        Z23, 2176(AX)
+	VMOVDQU32        Z23, 2176(CX)
 	VPDPBUSD.BCST    144(R12), Z12, Z16
 	VPDPBUSD.BCST    148(R12), Z12, Z17
 	VPDPBUSD.BCST    152(R12), Z12, Z18
 	VPDPBUSD.BCST    156(R12), Z12, Z19
-	VMOVDQU32        320(CX), Z12
+	VMOVDQU32        320(DX), Z12
 	VPDPBUSD.BCST    176(R12), Z12, Z16
 	VPDPBUSD.BCST    180(R12), Z12, Z17
 	VPDPBUSD.BCST    184(R12), Z12, Z18
 	VPDPBUSD.BCST    188(R12), Z12, Z19
-	VMOVDQU32        384(CX), Z12
+	VMOVDQU32        384(DX), Z12
 	VPDPBUSD.BCST    208(R12), Z12, Z16
 	VPDPBUSD.BCST    212(R12), Z12, Z17
 	VPDPBUSD.BCST    216(R12), Z12, Z18
 	VPDPBUSD.BCST    220(R12), Z12, Z19
-	VMOVDQU32        448(CX), Z12
+	VMOVDQU32        448(DX), Z12
 	VPSRLD           $0x18, Z10, Z10
 	VPXORD           Z20, Z20, Z20
 	KMOVW            K1, K2
@@ -57225,13 +57763,13 @@ step:
 	VPXORD           Z21, Z20, Z20
 	VPSUBB           Z21, Z20, Z20
 	VPXORD.BCST      dword80808080<>+0(SB), Z20, Z20
-	VMOVDQU32        Z20, 2240(AX)
-	PREFETCHT0       896(R10)
+	VMOVDQU32        Z20, 2240(CX)
+	PREFETCHT1       896(AX)
 	VPDPBUSD.BCST    240(R12), Z12, Z16
 	VPDPBUSD.BCST    244(R12), Z12, Z17
 	VPDPBUSD.BCST    248(R12), Z12, Z18
 	VPDPBUSD.BCST    252(R12), Z12, Z19
-	VMOVUPS          4096(CX), Z10
+	VMOVUPS          4096(DX), Z10
 	VCVTDQ2PS        Z16, Z16
 	VMULPS           Z10, Z16, Z16
 	VCVTDQ2PS        Z17, Z17
@@ -57257,7 +57795,7 @@ step:
 	VPXORD           Z10, Z20, Z20
 	VPSUBB           Z10, Z20, Z20
 	VPXORD.BCST      dword80808080<>+0(SB), Z20, Z20
-	VMOVDQU32        Z20, 2304(AX)
+	VMOVDQU32        Z20, 2304(CX)
 	VFMADD231PS.BCST 20(R13), Z17, Z13
 	VFMADD231PS.BCST 24(R13), Z18, Z14
 	VFMADD231PS.BCST 28(R13), Z19, Z15
@@ -57265,12 +57803,12 @@ step:
 	VPBROADCASTD     52(R14), Z16
 	VPBROADCASTD     56(R14), Z17
 	VPBROADCASTD     60(R14), Z18
-	VMOVDQU32        512(CX), Z19
+	VMOVDQU32        512(DX), Z19
 	VPDPBUSD.BCST    272(R12), Z19, Z10
 	VPDPBUSD.BCST    276(R12), Z19, Z16
 	VPDPBUSD.BCST    280(R12), Z19, Z17
 	VPDPBUSD.BCST    284(R12), Z19, Z18
-	VMOVDQU32        576(CX), Z19
+	VMOVDQU32        576(DX), Z19
 	VPDPBUSD.BCST    304(R12), Z19, Z10
 	VPDPBUSD.BCST    308(R12), Z19, Z16
 	VPSRLD           $0x08, Z8, Z20
@@ -57281,20 +57819,20 @@ step:
 	VPXORD           Z12, Z21, Z21
 	VPSUBB           Z12, Z21, Z21
 	VPXORD.BCST      dword80808080<>+0(SB), Z21, Z21
-	VMOVDQU32        Z21, 2368(AX)
+	VMOVDQU32        Z21, 2368(CX)
 	VPDPBUSD.BCST    312(R12), Z19, Z17
 	VPDPBUSD.BCST    316(R12), Z19, Z18
-	VMOVDQU32        640(CX), Z12
+	VMOVDQU32        640(DX), Z12
 	VPDPBUSD.BCST    336(R12), Z12, Z10
 	VPDPBUSD.BCST    340(R12), Z12, Z16
 	VPDPBUSD.BCST    344(R12), Z12, Z17
 	VPDPBUSD.BCST    348(R12), Z12, Z18
-	VMOVDQU32        704(CX), Z12
+	VMOVDQU32        704(DX), Z12
 	VPDPBUSD.BCST    368(R12), Z12, Z10
 	VPDPBUSD.BCST    372(R12), Z12, Z16
 	VPDPBUSD.BCST    376(R12), Z12, Z17
 	VPDPBUSD.BCST    380(R12), Z12, Z18
-	VMOVDQU32        768(CX), Z12
+	VMOVDQU32        768(DX), Z12
 	VPDPBUSD.BCST    400(R12), Z12, Z10
 	VPSRLD           $0x15, Z6, Z19
 	VPSRLD           $0x19, Z6, Z6
@@ -57312,22 +57850,22 @@ step:
 	VPXORD           Z19, Z21, Z21
 	VPSUBB           Z19, Z21, Z21
 	VPXORD.BCST      dword80808080<>+0(SB), Z21, Z21
-	VMOVDQU32        Z21, 2432(AX)
-	PREFETCHT0       960(R10)
+	VMOVDQU32        Z21, 2432(CX)
+	PREFETCHT1       960(AX)
 	VPDPBUSD.BCST    404(R12), Z12, Z16
 	VPDPBUSD.BCST    408(R12), Z12, Z17
 	VPDPBUSD.BCST    412(R12), Z12, Z18
-	VMOVDQU32        832(CX), Z12
+	VMOVDQU32        832(DX), Z12
 	VPDPBUSD.BCST    432(R12), Z12, Z10
 	VPDPBUSD.BCST    436(R12), Z12, Z16
 	VPDPBUSD.BCST    440(R12), Z12, Z17
 	VPDPBUSD.BCST    444(R12), Z12, Z18
-	VMOVDQU32        896(CX), Z12
+	VMOVDQU32        896(DX), Z12
 	VPDPBUSD.BCST    464(R12), Z12, Z10
 	VPDPBUSD.BCST    468(R12), Z12, Z16
 	VPDPBUSD.BCST    472(R12), Z12, Z17
 	VPDPBUSD.BCST    476(R12), Z12, Z18
-	VMOVDQU32        960(CX), Z12
+	VMOVDQU32        960(DX), Z12
 	VPDPBUSD.BCST    496(R12), Z12, Z10
 	VPSRLD           $0x18, Z8, Z8
 	VPXORD           Z19, Z19, Z19
@@ -57336,11 +57874,11 @@ step:
 	VPXORD           Z6, Z19, Z19
 	VPSUBB           Z6, Z19, Z19
 	VPXORD.BCST      dword80808080<>+0(SB), Z19, Z19
-	VMOVDQU32        Z19, 2496(AX)
+	VMOVDQU32        Z19, 2496(CX)
 	VPDPBUSD.BCST    500(R12), Z12, Z16
 	VPDPBUSD.BCST    504(R12), Z12, Z17
 	VPDPBUSD.BCST    508(R12), Z12, Z18
-	VMOVUPS          4160(CX), Z6
+	VMOVUPS          4160(DX), Z6
 	VCVTDQ2PS        Z10, Z10
 	VMULPS           Z6, Z10, Z10
 	VCVTDQ2PS        Z16, Z16
@@ -57356,7 +57894,7 @@ step:
 	VADDPS.BCST      dword3f000000<>+0(SB), Z6, Z6
 	VMULPS           Z2, Z6, Z6
 	VMULPS.BCST      dword3f000000<>+0(SB), Z6, Z6
-	VMOVUPS          Z6, 4416(AX)
+	VMOVUPS          Z6, 4416(CX)
 	VPSRLD           $0x00, Z4, Z6
 	VPSRLD           $0x04, Z4, Z8
 	VPANDD.BCST      dword00000007<>+0(SB), Z8, Z8
@@ -57373,20 +57911,20 @@ step:
 	VPXORD           Z6, Z12, Z12
 	VPSUBB           Z6, Z12, Z12
 	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
-	VMOVDQU32        Z12, 2560(AX)
-	PREFETCHT0       1024(R10)
+	VMOVDQU32        Z12, 2560(CX)
+	PREFETCHT1       1024(AX)
 	VFMADD231PS.BCST 56(R13), Z17, Z14
 	VFMADD231PS.BCST 60(R13), Z18, Z15
 	VPBROADCASTD     80(R14), Z6
 	VPBROADCASTD     84(R14), Z10
 	VPBROADCASTD     88(R14), Z12
 	VPBROADCASTD     92(R14), Z16
-	VMOVDQU32        1024(CX), Z17
+	VMOVDQU32        1024(DX), Z17
 	VPDPBUSD.BCST    528(R12), Z17, Z6
 	VPDPBUSD.BCST    532(R12), Z17, Z10
 	VPDPBUSD.BCST    536(R12), Z17, Z12
 	VPDPBUSD.BCST    540(R12), Z17, Z16
-	VMOVDQU32        1088(CX), Z17
+	VMOVDQU32        1088(DX), Z17
 	VPDPBUSD.BCST    560(R12), Z17, Z6
 	VPDPBUSD.BCST    564(R12), Z17, Z10
 	VPDPBUSD.BCST    568(R12), Z17, Z12
@@ -57398,19 +57936,19 @@ step:
 	VPXORD           Z8, Z19, Z19
 	VPSUBB           Z8, Z19, Z19
 	VPXORD.BCST      dword80808080<>+0(SB), Z19, Z19
-	VMOVDQU32        Z19, 2624(AX)
+	VMOVDQU32        Z19, 2624(CX)
 	VPDPBUSD.BCST    572(R12), Z17, Z16
-	VMOVDQU32        1152(CX), Z8
+	VMOVDQU32        1152(DX), Z8
 	VPDPBUSD.BCST    592(R12), Z8, Z6
 	VPDPBUSD.BCST    596(R12), Z8, Z10
 	VPDPBUSD.BCST    600(R12), Z8, Z12
 	VPDPBUSD.BCST    604(R12), Z8, Z16
-	VMOVDQU32        1216(CX), Z8
+	VMOVDQU32        1216(DX), Z8
 	VPDPBUSD.BCST    624(R12), Z8, Z6
 	VPDPBUSD.BCST    628(R12), Z8, Z10
 	VPDPBUSD.BCST    632(R12), Z8, Z12
 	VPDPBUSD.BCST    636(R12), Z8, Z16
-	VMOVDQU32        1280(CX), Z8
+	VMOVDQU32        1280(DX), Z8
 	VPDPBUSD.BCST    656(R12), Z8, Z6
 	VPDPBUSD.BCST    660(R12), Z8, Z10
 	VPSRLD           $0x07, Z4, Z17
@@ -57429,20 +57967,20 @@ step:
 	VPXORD           Z17, Z20, Z20
 	VPSUBB           Z17, Z20, Z20
 	VPXORD.BCST      dword80808080<>+0(SB), Z20, Z20
-	VMOVDQU32        Z20, 2688(AX)
+	VMOVDQU32        Z20, 2688(CX)
 	VPDPBUSD.BCST    664(R12), Z8, Z12
 	VPDPBUSD.BCST    668(R12), Z8, Z16
-	VMOVDQU32        1344(CX), Z8
+	VMOVDQU32        1344(DX), Z8
 	VPDPBUSD.BCST    688(R12), Z8, Z6
 	VPDPBUSD.BCST    692(R12), Z8, Z10
 	VPDPBUSD.BCST    696(R12), Z8, Z12
 	VPDPBUSD.BCST    700(R12), Z8, Z16
-	VMOVDQU32        1408(CX), Z8
+	VMOVDQU32        1408(DX), Z8
 	VPDPBUSD.BCST    720(R12), Z8, Z6
 	VPDPBUSD.BCST    724(R12), Z8, Z10
 	VPDPBUSD.BCST    728(R12), Z8, Z12
 	VPDPBUSD.BCST    732(R12), Z8, Z16
-	VMOVDQU32        1472(CX), Z8
+	VMOVDQU32        1472(DX), Z8
 	VPDPBUSD.BCST    752(R12), Z8, Z6
 	VPDPBUSD.BCST    756(R12), Z8, Z10
 	VPSRLD           $0x18, Z11, Z11
@@ -57452,11 +57990,11 @@ step:
 	VPXORD           Z18, Z17, Z17
 	VPSUBB           Z18, Z17, Z17
 	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 2752(AX)
-	PREFETCHT0       1088(R10)
+	VMOVDQU32        Z17, 2752(CX)
+	PREFETCHT1       1088(AX)
 	VPDPBUSD.BCST    760(R12), Z8, Z12
 	VPDPBUSD.BCST    764(R12), Z8, Z16
-	VMOVUPS          4224(CX), Z8
+	VMOVUPS          4224(DX), Z8
 	VCVTDQ2PS        Z6, Z6
 	VMULPS           Z8, Z6, Z6
 	VCVTDQ2PS        Z10, Z10
@@ -57484,18 +58022,18 @@ step:
 	VPXORD           Z6, Z11, Z11
 	VPSUBB           Z6, Z11, Z11
 	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
-	VMOVDQU32        Z11, 2816(AX)
+	VMOVDQU32        Z11, 2816(CX)
 	VFMADD231PS.BCST 92(R13), Z16, Z15
 	VPBROADCASTD     112(R14), Z6
 	VPBROADCASTD     116(R14), Z10
 	VPBROADCASTD     120(R14), Z11
 	VPBROADCASTD     124(R14), Z12
-	VMOVDQU32        1536(CX), Z16
+	VMOVDQU32        1536(DX), Z16
 	VPDPBUSD.BCST    784(R12), Z16, Z6
 	VPDPBUSD.BCST    788(R12), Z16, Z10
 	VPDPBUSD.BCST    792(R12), Z16, Z11
 	VPDPBUSD.BCST    796(R12), Z16, Z12
-	VMOVDQU32        1600(CX), Z16
+	VMOVDQU32        1600(DX), Z16
 	VPDPBUSD.BCST    816(R12), Z16, Z6
 	VPDPBUSD.BCST    820(R12), Z16, Z10
 	VPDPBUSD.BCST    824(R12), Z16, Z11
@@ -57508,18 +58046,18 @@ step:
 	VPXORD           Z8, Z17, Z17
 	VPSUBB           Z8, Z17, Z17
 	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 2880(AX)
-	VMOVDQU32        1664(CX), Z8
+	VMOVDQU32        Z17, 2880(CX)
+	VMOVDQU32        1664(DX), Z8
 	VPDPBUSD.BCST    848(R12), Z8, Z6
 	VPDPBUSD.BCST    852(R12), Z8, Z10
 	VPDPBUSD.BCST    856(R12), Z8, Z11
 	VPDPBUSD.BCST    860(R12), Z8, Z12
-	VMOVDQU32        1728(CX), Z8
+	VMOVDQU32        1728(DX), Z8
 	VPDPBUSD.BCST    880(R12), Z8, Z6
 	VPDPBUSD.BCST    884(R12), Z8, Z10
 	VPDPBUSD.BCST    888(R12), Z8, Z11
 	VPDPBUSD.BCST    892(R12), Z8, Z12
-	VMOVDQU32        1792(CX), Z8
+	VMOVDQU32        1792(DX), Z8
 	VPDPBUSD.BCST    912(R12), Z8, Z6
 	VPDPBUSD.BCST    916(R12), Z8, Z10
 	VPDPBUSD.BCST    920(R12), Z8, Z11
@@ -57539,20 +58077,20 @@ step:
 	VPXORD           Z16, Z18, Z18
 	VPSUBB           Z16, Z18, Z18
 	VPXORD.BCST      dword80808080<>+0(SB), Z18, Z18
-	VMOVDQU32        Z18, 2944(AX)
-	PREFETCHT0       1152(R10)
+	VMOVDQU32        Z18, 2944(CX)
+	PREFETCHT1       1152(AX)
 	VPDPBUSD.BCST    924(R12), Z8, Z12
-	VMOVDQU32        1856(CX), Z8
+	VMOVDQU32        1856(DX), Z8
 	VPDPBUSD.BCST    944(R12), Z8, Z6
 	VPDPBUSD.BCST    948(R12), Z8, Z10
 	VPDPBUSD.BCST    952(R12), Z8, Z11
 	VPDPBUSD.BCST    956(R12), Z8, Z12
-	VMOVDQU32        1920(CX), Z8
+	VMOVDQU32        1920(DX), Z8
 	VPDPBUSD.BCST    976(R12), Z8, Z6
 	VPDPBUSD.BCST    980(R12), Z8, Z10
 	VPDPBUSD.BCST    984(R12), Z8, Z11
 	VPDPBUSD.BCST    988(R12), Z8, Z12
-	VMOVDQU32        1984(CX), Z8
+	VMOVDQU32        1984(DX), Z8
 	VPDPBUSD.BCST    1008(R12), Z8, Z6
 	VPDPBUSD.BCST    1012(R12), Z8, Z10
 	VPDPBUSD.BCST    1016(R12), Z8, Z11
@@ -57563,9 +58101,9 @@ step:
 	VPXORD           Z4, Z16, Z16
 	VPSUBB           Z4, Z16, Z16
 	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
-	VMOVDQU32        Z16, 3008(AX)
+	VMOVDQU32        Z16, 3008(CX)
 	VPDPBUSD.BCST    1020(R12), Z8, Z12
-	VMOVUPS          4288(CX), Z4
+	VMOVUPS          4288(DX), Z4
 	VCVTDQ2PS        Z6, Z6
 	VMULPS           Z4, Z6, Z6
 	VCVTDQ2PS        Z10, Z10
@@ -57578,22 +58116,22 @@ step:
 	VFMADD231PS.BCST 116(R13), Z10, Z13
 	VFMADD231PS.BCST 120(R13), Z11, Z14
 	VFMADD231PS.BCST 124(R13), Z12, Z15
-	VBROADCASTI32X4  50(DX), Z4
-	VINSERTI32X4     $0x01, 50(DI), Z4, Z4
-	VINSERTI32X4     $0x02, 50(R8), Z4, Z4
-	VINSERTI32X4     $0x03, 50(R9), Z4, Z4
-	VBROADCASTI32X4  50(DX)(BX*1), Z5
-	VINSERTI32X4     $0x01, 50(DI)(BX*1), Z5, Z5
-	VINSERTI32X4     $0x02, 50(R8)(BX*1), Z5, Z5
-	VINSERTI32X4     $0x03, 50(R9)(BX*1), Z5, Z5
-	VBROADCASTI32X4  50(DX)(BX*2), Z6
-	VINSERTI32X4     $0x01, 50(DI)(BX*2), Z6, Z6
-	VINSERTI32X4     $0x02, 50(R8)(BX*2), Z6, Z6
-	VINSERTI32X4     $0x03, 50(R9)(BX*2), Z6, Z6
-	VBROADCASTI32X4  50(DX)(SI*1), Z8
-	VINSERTI32X4     $0x01, 50(DI)(SI*1), Z8, Z8
-	VINSERTI32X4     $0x02, 50(R8)(SI*1), Z8, Z8
-	VINSERTI32X4     $0x03, 50(R9)(SI*1), Z8, Z8
+	VBROADCASTI32X4  50(BX), Z4
+	VINSERTI32X4     $0x01, 50(R8), Z4, Z4
+	VINSERTI32X4     $0x02, 50(R9), Z4, Z4
+	VINSERTI32X4     $0x03, 50(R10), Z4, Z4
+	VBROADCASTI32X4  50(BX)(SI*1), Z5
+	VINSERTI32X4     $0x01, 50(R8)(SI*1), Z5, Z5
+	VINSERTI32X4     $0x02, 50(R9)(SI*1), Z5, Z5
+	VINSERTI32X4     $0x03, 50(R10)(SI*1), Z5, Z5
+	VBROADCASTI32X4  50(BX)(SI*2), Z6
+	VINSERTI32X4     $0x01, 50(R8)(SI*2), Z6, Z6
+	VINSERTI32X4     $0x02, 50(R9)(SI*2), Z6, Z6
+	VINSERTI32X4     $0x03, 50(R10)(SI*2), Z6, Z6
+	VBROADCASTI32X4  50(BX)(DI*1), Z8
+	VINSERTI32X4     $0x01, 50(R8)(DI*1), Z8, Z8
+	VINSERTI32X4     $0x02, 50(R9)(DI*1), Z8, Z8
+	VINSERTI32X4     $0x03, 50(R10)(DI*1), Z8, Z8
 	VPUNPCKLDQ       Z5, Z4, Z10
 	VPUNPCKHDQ       Z5, Z4, Z4
 	VPUNPCKLDQ       Z8, Z6, Z5
@@ -57607,7 +58145,7 @@ step:
 	VADDPS.BCST      dword3f000000<>+0(SB), Z6, Z6
 	VMULPS           Z2, Z6, Z6
 	VMULPS.BCST      dword3f000000<>+0(SB), Z6, Z6
-	VMOVUPS          Z6, 4480(AX)
+	VMOVUPS          Z6, 4480(CX)
 	VPSRLD           $0x00, Z7, Z6
 	VPSRLD           $0x04, Z7, Z11
 	VPANDD.BCST      dword00000007<>+0(SB), Z11, Z11
@@ -57624,23 +58162,23 @@ step:
 	VPXORD           Z6, Z16, Z16
 	VPSUBB           Z6, Z16, Z16
 	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
-	VMOVDQU32        Z16, 3072(AX)
-	PREFETCHT0       1216(R10)
+	VMOVDQU32        Z16, 3072(CX)
+	PREFETCHT1       1216(AX)
 	VPBROADCASTD     144(R14), Z6
 	VPBROADCASTD     148(R14), Z12
 	VPBROADCASTD     152(R14), Z16
 	VPBROADCASTD     156(R14), Z17
-	VMOVDQU32        2048(CX), Z18
+	VMOVDQU32        2048(DX), Z18
 	VPDPBUSD.BCST    1040(R12), Z18, Z6
 	VPDPBUSD.BCST    1044(R12), Z18, Z12
 	VPDPBUSD.BCST    1048(R12), Z18, Z16
 	VPDPBUSD.BCST    1052(R12), Z18, Z17
-	VMOVDQU32        2112(CX), Z18
+	VMOVDQU32        2112(DX), Z18
 	VPDPBUSD.BCST    1072(R12), Z18, Z6
 	VPDPBUSD.BCST    1076(R12), Z18, Z12
 	VPDPBUSD.BCST    1080(R12), Z18, Z16
 	VPDPBUSD.BCST    1084(R12), Z18, Z17
-	VMOVDQU32        2176(CX), Z18
+	VMOVDQU32        2176(DX), Z18
 	VPSRLD           $0x08, Z8, Z19
 	VPANDD.BCST      dword000000ff<>+0(SB), Z19, Z19
 	VPXORD           Z20, Z20, Z20
@@ -57649,17 +58187,17 @@ step:
 	VPXORD           Z11, Z20, Z20
 	VPSUBB           Z11, Z20, Z20
 	VPXORD.BCST      dword80808080<>+0(SB), Z20, Z20
-	VMOVDQU32        Z20, 3136(AX)
+	VMOVDQU32        Z20, 3136(CX)
 	VPDPBUSD.BCST    1104(R12), Z18, Z6
 	VPDPBUSD.BCST    1108(R12), Z18, Z12
 	VPDPBUSD.BCST    1112(R12), Z18, Z16
 	VPDPBUSD.BCST    1116(R12), Z18, Z17
-	VMOVDQU32        2240(CX), Z11
+	VMOVDQU32        2240(DX), Z11
 	VPDPBUSD.BCST    1136(R12), Z11, Z6
 	VPDPBUSD.BCST    1140(R12), Z11, Z12
 	VPDPBUSD.BCST    1144(R12), Z11, Z16
 	VPDPBUSD.BCST    1148(R12), Z11, Z17
-	VMOVDQU32        2304(CX), Z11
+	VMOVDQU32        2304(DX), Z11
 	VPDPBUSD.BCST    1168(R12), Z11, Z6
 	VPDPBUSD.BCST    1172(R12), Z11, Z12
 	VPDPBUSD.BCST    1176(R12), Z11, Z16
@@ -57680,18 +58218,18 @@ step:
 	VPXORD           Z11, Z20, Z20
 	VPSUBB           Z11, Z20, Z20
 	VPXORD.BCST      dword80808080<>+0(SB), Z20, Z20
-	VMOVDQU32        Z20, 3200(AX)
-	VMOVDQU32        2368(CX), Z11
+	VMOVDQU32        Z20, 3200(CX)
+	VMOVDQU32        2368(DX), Z11
 	VPDPBUSD.BCST    1200(R12), Z11, Z6
 	VPDPBUSD.BCST    1204(R12), Z11, Z12
 	VPDPBUSD.BCST    1208(R12), Z11, Z16
 	VPDPBUSD.BCST    1212(R12), Z11, Z17
-	VMOVDQU32        2432(CX), Z11
+	VMOVDQU32        2432(DX), Z11
 	VPDPBUSD.BCST    1232(R12), Z11, Z6
 	VPDPBUSD.BCST    1236(R12), Z11, Z12
 	VPDPBUSD.BCST    1240(R12), Z11, Z16
 	VPDPBUSD.BCST    1244(R12), Z11, Z17
-	VMOVDQU32        2496(CX), Z11
+	VMOVDQU32        2496(DX), Z11
 	VPDPBUSD.BCST    1264(R12), Z11, Z6
 	VPDPBUSD.BCST    1268(R12), Z11, Z12
 	VPDPBUSD.BCST    1272(R12), Z11, Z16
@@ -57703,9 +58241,9 @@ step:
 	VPXORD           Z18, Z11, Z11
 	VPSUBB           Z18, Z11, Z11
 	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
-	VMOVDQU32        Z11, 3264(AX)
-	PREFETCHT0       1280(R10)
-	VMOVUPS          4352(CX), Z8
+	VMOVDQU32        Z11, 3264(CX)
+	PREFETCHT1       1280(AX)
+	VMOVUPS          4352(DX), Z8
 	VCVTDQ2PS        Z6, Z6
 	VMULPS           Z8, Z6, Z6
 	VCVTDQ2PS        Z12, Z12
@@ -57735,21 +58273,21 @@ step:
 	VPXORD           Z8, Z12, Z12
 	VPSUBB           Z8, Z12, Z12
 	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
-	VMOVDQU32        Z12, 3328(AX)
+	VMOVDQU32        Z12, 3328(CX)
 	VPBROADCASTD     180(R14), Z8
 	VPBROADCASTD     184(R14), Z11
 	VPBROADCASTD     188(R14), Z12
-	VMOVDQU32        2560(CX), Z17
+	VMOVDQU32        2560(DX), Z17
 	VPDPBUSD.BCST    1296(R12), Z17, Z6
 	VPDPBUSD.BCST    1300(R12), Z17, Z8
 	VPDPBUSD.BCST    1304(R12), Z17, Z11
 	VPDPBUSD.BCST    1308(R12), Z17, Z12
-	VMOVDQU32        2624(CX), Z17
+	VMOVDQU32        2624(DX), Z17
 	VPDPBUSD.BCST    1328(R12), Z17, Z6
 	VPDPBUSD.BCST    1332(R12), Z17, Z8
 	VPDPBUSD.BCST    1336(R12), Z17, Z11
 	VPDPBUSD.BCST    1340(R12), Z17, Z12
-	VMOVDQU32        2688(CX), Z17
+	VMOVDQU32        2688(DX), Z17
 	VPDPBUSD.BCST    1360(R12), Z17, Z6
 	VPSRLD           $0x08, Z5, Z18
 	VPANDD.BCST      dword000000ff<>+0(SB), Z18, Z18
@@ -57759,22 +58297,22 @@ step:
 	VPXORD           Z16, Z19, Z19
 	VPSUBB           Z16, Z19, Z19
 	VPXORD.BCST      dword80808080<>+0(SB), Z19, Z19
-	VMOVDQU32        Z19, 3392(AX)
-	PREFETCHT0       1344(R10)
+	VMOVDQU32        Z19, 3392(CX)
+	PREFETCHT1       1344(AX)
 	VPDPBUSD.BCST    1364(R12), Z17, Z8
 	VPDPBUSD.BCST    1368(R12), Z17, Z11
 	VPDPBUSD.BCST    1372(R12), Z17, Z12
-	VMOVDQU32        2752(CX), Z16
+	VMOVDQU32        2752(DX), Z16
 	VPDPBUSD.BCST    1392(R12), Z16, Z6
 	VPDPBUSD.BCST    1396(R12), Z16, Z8
 	VPDPBUSD.BCST    1400(R12), Z16, Z11
 	VPDPBUSD.BCST    1404(R12), Z16, Z12
-	VMOVDQU32        2816(CX), Z16
+	VMOVDQU32        2816(DX), Z16
 	VPDPBUSD.BCST    1424(R12), Z16, Z6
 	VPDPBUSD.BCST    1428(R12), Z16, Z8
 	VPDPBUSD.BCST    1432(R12), Z16, Z11
 	VPDPBUSD.BCST    1436(R12), Z16, Z12
-	VMOVDQU32        2880(CX), Z16
+	VMOVDQU32        2880(DX), Z16
 	VPSRLD           $0x15, Z7, Z17
 	VPSRLD           $0x19, Z7, Z7
 	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
@@ -57791,22 +58329,22 @@ step:
 	VPXORD           Z17, Z19, Z19
 	VPSUBB           Z17, Z19, Z19
 	VPXORD.BCST      dword80808080<>+0(SB), Z19, Z19
-	VMOVDQU32        Z19, 3456(AX)
+	VMOVDQU32        Z19, 3456(CX)
 	VPDPBUSD.BCST    1456(R12), Z16, Z6
 	VPDPBUSD.BCST    1460(R12), Z16, Z8
 	VPDPBUSD.BCST    1464(R12), Z16, Z11
 	VPDPBUSD.BCST    1468(R12), Z16, Z12
-	VMOVDQU32        2944(CX), Z16
+	VMOVDQU32        2944(DX), Z16
 	VPDPBUSD.BCST    1488(R12), Z16, Z6
 	VPDPBUSD.BCST    1492(R12), Z16, Z8
 	VPDPBUSD.BCST    1496(R12), Z16, Z11
 	VPDPBUSD.BCST    1500(R12), Z16, Z12
-	VMOVDQU32        3008(CX), Z16
+	VMOVDQU32        3008(DX), Z16
 	VPDPBUSD.BCST    1520(R12), Z16, Z6
 	VPDPBUSD.BCST    1524(R12), Z16, Z8
 	VPDPBUSD.BCST    1528(R12), Z16, Z11
 	VPDPBUSD.BCST    1532(R12), Z16, Z12
-	VMOVUPS          4416(CX), Z16
+	VMOVUPS          4416(DX), Z16
 	VPSRLD           $0x18, Z5, Z5
 	VPXORD           Z17, Z17, Z17
 	KMOVW            K1, K2
@@ -57814,7 +58352,7 @@ step:
 	VPXORD           Z7, Z17, Z17
 	VPSUBB           Z7, Z17, Z17
 	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 3520(AX)
+	VMOVDQU32        Z17, 3520(CX)
 	VCVTDQ2PS        Z6, Z6
 	VMULPS           Z16, Z6, Z6
 	VCVTDQ2PS        Z8, Z8
@@ -57834,7 +58372,7 @@ step:
 	VADDPS.BCST      dword3f000000<>+0(SB), Z7, Z7
 	VMULPS           Z2, Z7, Z7
 	VMULPS.BCST      dword3f000000<>+0(SB), Z7, Z7
-	VMOVUPS          Z7, 4544(AX)
+	VMOVUPS          Z7, 4544(CX)
 	VPSRLD           $0x00, Z3, Z2
 	VPSRLD           $0x04, Z3, Z7
 	VPANDD.BCST      dword00000007<>+0(SB), Z7, Z7
@@ -57851,21 +58389,21 @@ step:
 	VPXORD           Z2, Z11, Z11
 	VPSUBB           Z2, Z11, Z11
 	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
-	VMOVDQU32        Z11, 3584(AX)
-	PREFETCHT0       1408(R10)
+	VMOVDQU32        Z11, 3584(CX)
+	PREFETCHT1       1408(AX)
 	VPBROADCASTD     216(R14), Z2
 	VPBROADCASTD     220(R14), Z7
-	VMOVDQU32        3072(CX), Z11
+	VMOVDQU32        3072(DX), Z11
 	VPDPBUSD.BCST    1552(R12), Z11, Z5
 	VPDPBUSD.BCST    1556(R12), Z11, Z6
 	VPDPBUSD.BCST    1560(R12), Z11, Z2
 	VPDPBUSD.BCST    1564(R12), Z11, Z7
-	VMOVDQU32        3136(CX), Z11
+	VMOVDQU32        3136(DX), Z11
 	VPDPBUSD.BCST    1584(R12), Z11, Z5
 	VPDPBUSD.BCST    1588(R12), Z11, Z6
 	VPDPBUSD.BCST    1592(R12), Z11, Z2
 	VPDPBUSD.BCST    1596(R12), Z11, Z7
-	VMOVDQU32        3200(CX), Z11
+	VMOVDQU32        3200(DX), Z11
 	VPDPBUSD.BCST    1616(R12), Z11, Z5
 	VPDPBUSD.BCST    1620(R12), Z11, Z6
 	VPSRLD           $0x08, Z10, Z12
@@ -57876,20 +58414,20 @@ step:
 	VPXORD           Z8, Z16, Z16
 	VPSUBB           Z8, Z16, Z16
 	VPXORD.BCST      dword80808080<>+0(SB), Z16, Z16
-	VMOVDQU32        Z16, 3648(AX)
+	VMOVDQU32        Z16, 3648(CX)
 	VPDPBUSD.BCST    1624(R12), Z11, Z2
 	VPDPBUSD.BCST    1628(R12), Z11, Z7
-	VMOVDQU32        3264(CX), Z8
+	VMOVDQU32        3264(DX), Z8
 	VPDPBUSD.BCST    1648(R12), Z8, Z5
 	VPDPBUSD.BCST    1652(R12), Z8, Z6
 	VPDPBUSD.BCST    1656(R12), Z8, Z2
 	VPDPBUSD.BCST    1660(R12), Z8, Z7
-	VMOVDQU32        3328(CX), Z8
+	VMOVDQU32        3328(DX), Z8
 	VPDPBUSD.BCST    1680(R12), Z8, Z5
 	VPDPBUSD.BCST    1684(R12), Z8, Z6
 	VPDPBUSD.BCST    1688(R12), Z8, Z2
 	VPDPBUSD.BCST    1692(R12), Z8, Z7
-	VMOVDQU32        3392(CX), Z8
+	VMOVDQU32        3392(DX), Z8
 	VPDPBUSD.BCST    1712(R12), Z8, Z5
 	VPSRLD           $0x07, Z3, Z11
 	VPSRLD           $0x0b, Z3, Z12
@@ -57907,22 +58445,22 @@ step:
 	VPXORD           Z11, Z17, Z17
 	VPSUBB           Z11, Z17, Z17
 	VPXORD.BCST      dword80808080<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 3712(AX)
-	PREFETCHT0       1472(R10)
+	VMOVDQU32        Z17, 3712(CX)
+	PREFETCHT1       1472(AX)
 	VPDPBUSD.BCST    1716(R12), Z8, Z6
 	VPDPBUSD.BCST    1720(R12), Z8, Z2
 	VPDPBUSD.BCST    1724(R12), Z8, Z7
-	VMOVDQU32        3456(CX), Z8
+	VMOVDQU32        3456(DX), Z8
 	VPDPBUSD.BCST    1744(R12), Z8, Z5
 	VPDPBUSD.BCST    1748(R12), Z8, Z6
 	VPDPBUSD.BCST    1752(R12), Z8, Z2
 	VPDPBUSD.BCST    1756(R12), Z8, Z7
-	VMOVDQU32        3520(CX), Z8
+	VMOVDQU32        3520(DX), Z8
 	VPDPBUSD.BCST    1776(R12), Z8, Z5
 	VPDPBUSD.BCST    1780(R12), Z8, Z6
 	VPDPBUSD.BCST    1784(R12), Z8, Z2
 	VPDPBUSD.BCST    1788(R12), Z8, Z7
-	VMOVUPS          4480(CX), Z8
+	VMOVUPS          4480(DX), Z8
 	VCVTDQ2PS        Z5, Z5
 	VPSRLD           $0x18, Z10, Z10
 	VPXORD           Z11, Z11, Z11
@@ -57931,7 +58469,7 @@ step:
 	VPXORD           Z12, Z11, Z11
 	VPSUBB           Z12, Z11, Z11
 	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
-	VMOVDQU32        Z11, 3776(AX)
+	VMOVDQU32        Z11, 3776(CX)
 	VMULPS           Z8, Z5, Z5
 	VCVTDQ2PS        Z6, Z6
 	VMULPS           Z8, Z6, Z6
@@ -57962,19 +58500,19 @@ step:
 	VPXORD           Z7, Z11, Z11
 	VPSUBB           Z7, Z11, Z11
 	VPXORD.BCST      dword80808080<>+0(SB), Z11, Z11
-	VMOVDQU32        Z11, 3840(AX)
+	VMOVDQU32        Z11, 3840(CX)
 	VPBROADCASTD     252(R14), Z7
-	VMOVDQU32        3584(CX), Z10
+	VMOVDQU32        3584(DX), Z10
 	VPDPBUSD.BCST    1808(R12), Z10, Z2
 	VPDPBUSD.BCST    1812(R12), Z10, Z5
 	VPDPBUSD.BCST    1816(R12), Z10, Z6
 	VPDPBUSD.BCST    1820(R12), Z10, Z7
-	VMOVDQU32        3648(CX), Z10
+	VMOVDQU32        3648(DX), Z10
 	VPDPBUSD.BCST    1840(R12), Z10, Z2
 	VPDPBUSD.BCST    1844(R12), Z10, Z5
 	VPDPBUSD.BCST    1848(R12), Z10, Z6
 	VPDPBUSD.BCST    1852(R12), Z10, Z7
-	VMOVDQU32        3712(CX), Z10
+	VMOVDQU32        3712(DX), Z10
 	VPDPBUSD.BCST    1872(R12), Z10, Z2
 	VPDPBUSD.BCST    1876(R12), Z10, Z5
 	VPDPBUSD.BCST    1880(R12), Z10, Z6
@@ -57986,20 +58524,20 @@ step:
 	VPXORD           Z8, Z12, Z12
 	VPSUBB           Z8, Z12, Z12
 	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
-	VMOVDQU32        Z12, 3904(AX)
-	PREFETCHT0       1536(R10)
+	VMOVDQU32        Z12, 3904(CX)
+	PREFETCHT1       1536(AX)
 	VPDPBUSD.BCST    1884(R12), Z10, Z7
-	VMOVDQU32        3776(CX), Z8
+	VMOVDQU32        3776(DX), Z8
 	VPDPBUSD.BCST    1904(R12), Z8, Z2
 	VPDPBUSD.BCST    1908(R12), Z8, Z5
 	VPDPBUSD.BCST    1912(R12), Z8, Z6
 	VPDPBUSD.BCST    1916(R12), Z8, Z7
-	VMOVDQU32        3840(CX), Z8
+	VMOVDQU32        3840(DX), Z8
 	VPDPBUSD.BCST    1936(R12), Z8, Z2
 	VPDPBUSD.BCST    1940(R12), Z8, Z5
 	VPDPBUSD.BCST    1944(R12), Z8, Z6
 	VPDPBUSD.BCST    1948(R12), Z8, Z7
-	VMOVDQU32        3904(CX), Z8
+	VMOVDQU32        3904(DX), Z8
 	VPDPBUSD.BCST    1968(R12), Z8, Z2
 	VPDPBUSD.BCST    1972(R12), Z8, Z5
 	VPSRLD           $0x15, Z3, Z10
@@ -58018,20 +58556,20 @@ step:
 	VPXORD           Z10, Z12, Z12
 	VPSUBB           Z10, Z12, Z12
 	VPXORD.BCST      dword80808080<>+0(SB), Z12, Z12
-	VMOVDQU32        Z12, 3968(AX)
+	VMOVDQU32        Z12, 3968(CX)
 	VPDPBUSD.BCST    1976(R12), Z8, Z6
 	VPDPBUSD.BCST    1980(R12), Z8, Z7
-	VMOVDQU32        3968(CX), Z8
+	VMOVDQU32        3968(DX), Z8
 	VPDPBUSD.BCST    2000(R12), Z8, Z2
 	VPDPBUSD.BCST    2004(R12), Z8, Z5
 	VPDPBUSD.BCST    2008(R12), Z8, Z6
 	VPDPBUSD.BCST    2012(R12), Z8, Z7
-	VMOVDQU32        4032(CX), Z8
+	VMOVDQU32        4032(DX), Z8
 	VPDPBUSD.BCST    2032(R12), Z8, Z2
 	VPDPBUSD.BCST    2036(R12), Z8, Z5
 	VPDPBUSD.BCST    2040(R12), Z8, Z6
 	VPDPBUSD.BCST    2044(R12), Z8, Z7
-	VMOVUPS          4544(CX), Z8
+	VMOVUPS          4544(DX), Z8
 	VCVTDQ2PS        Z2, Z2
 	VMULPS           Z8, Z2, Z2
 	VPSRLD           $0x18, Z4, Z4
@@ -58041,7 +58579,7 @@ step:
 	VPXORD           Z3, Z10, Z10
 	VPSUBB           Z3, Z10, Z10
 	VPXORD.BCST      dword80808080<>+0(SB), Z10, Z10
-	VMOVDQU32        Z10, 4032(AX)
+	VMOVDQU32        Z10, 4032(CX)
 	VCVTDQ2PS        Z5, Z5
 	VMULPS           Z8, Z5, Z5
 	VCVTDQ2PS        Z6, Z6

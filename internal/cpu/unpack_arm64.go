@@ -8,7 +8,7 @@ import (
 
 // A tileUnpacker unpacks blocks of 8 rows straight into a tile.
 type tileUnpacker struct {
-	f      func(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+	f      func(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 	units  int  // of a block
 	bytes  int  // of it
 	scaled bool // f takes the rows' tensor scales where minima go
@@ -17,7 +17,7 @@ type tileUnpacker struct {
 	apart func(t *tile, m *dequant.Matrix, row, at, units int)
 
 	// fused multiplies by one row of activations what f would unpack, with the bits of the product of a tile; or nil.
-	fused func(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)
+	fused func(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)
 }
 
 // unpackersNEON are those of formats whose blocks hold everything. Affine codes of 2, 3, 5 and 6 bits, and those of 4 and 8 in
@@ -128,7 +128,7 @@ func unpackTileNEON(w *worker, m *matrix, row, rows, at, units int) {
 	if u.scaled {
 		t.globals(m, row, lanesNEON)
 	}
-	src, ahead, stride := u.place(m, row, at, lanesNEON)
+	src, ahead, stride := u.place(m, row, at, lanesNEON, w.next)
 	u.f(first(t.codes), first(t.scales), first(t.mins), src, stride, units/u.units, ahead)
 	if u.apart != nil {
 		u.apart(t, &m.stored, row, at, units)
@@ -146,7 +146,7 @@ func fusedNEON(w *worker, acc []float32, m *matrix, in *input, row int) bool {
 	if u.scaled {
 		t.globals(m, row, lanesNEON)
 	}
-	src, ahead, stride := u.place(m, row, 0, lanesNEON)
+	src, ahead, stride := u.place(m, row, 0, lanesNEON, w.next)
 	u.fused(first(acc), first(t.scales), first(t.mins), src, stride, m.cols/unit/u.units, ahead,
 		first(p.codes), first(p.scales), first(p.sums))
 	return true

@@ -49,7 +49,7 @@ block1:
 	RET
 
 // Unpacks blocks of 34 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackQ8NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackQ8NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackQ8NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -164,7 +164,7 @@ block1:
 	RET
 
 // Unpacks blocks of 144 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackQ4KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackQ4KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackQ4KNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -866,7 +866,7 @@ block1:
 	RET
 
 // Unpacks blocks of 176 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackQ5KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackQ5KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackQ5KNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -2005,7 +2005,7 @@ block1:
 	RET
 
 // Unpacks blocks of 210 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackQ6KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackQ6KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackQ6KNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -3319,7 +3319,7 @@ block1:
 	RET
 
 // Unpacks blocks of 18 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackQ40NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackQ40NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackQ40NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -3442,7 +3442,7 @@ block1:
 	RET
 
 // Unpacks blocks of 18 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackIQ4NLNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackIQ4NLNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackIQ4NLNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -3568,7 +3568,7 @@ block1:
 	RET
 
 // Unpacks blocks of 136 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackIQ4XSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackIQ4XSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackIQ4XSNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -4380,7 +4380,7 @@ block1:
 	RET
 
 // Unpacks blocks of 17 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackMXFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackMXFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackMXFP4NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -4553,7 +4553,7 @@ block1:
 	RET
 
 // Unpacks blocks of 36 bytes, of 64 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackAffine4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackAffine4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackAffine4NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -4794,7 +4794,7 @@ block1:
 	RET
 
 // Unpacks blocks of 20 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackQ41NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackQ41NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackQ41NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -4923,7 +4923,7 @@ block1:
 	RET
 
 // Unpacks blocks of 22 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackQ50NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackQ50NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackQ50NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -5174,7 +5174,7 @@ block1:
 	RET
 
 // Unpacks blocks of 24 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackQ51NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackQ51NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackQ51NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -5432,7 +5432,7 @@ block1:
 	RET
 
 // Unpacks blocks of 84 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackQ2KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackQ2KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackQ2KNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -6565,7 +6565,7 @@ block1:
 	RET
 
 // Unpacks blocks of 110 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackQ3KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackQ3KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackQ3KNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -8327,7 +8327,7 @@ block1:
 	RET
 
 // Unpacks blocks of 36 bytes, of 64 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackNVFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackNVFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackNVFP4NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -8721,7 +8721,7 @@ block1:
 	RET
 
 // Unpacks blocks of 66 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackIQ2XXSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackIQ2XXSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackIQ2XXSNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -11150,7 +11150,7 @@ block1:
 	RET
 
 // Unpacks blocks of 98 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackIQ3XXSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackIQ3XXSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackIQ3XXSNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -14431,7 +14431,7 @@ block1:
 	RET
 
 // Unpacks blocks of 74 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackIQ2XSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackIQ2XSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackIQ2XSNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -16917,7 +16917,7 @@ block1:
 	RET
 
 // Unpacks blocks of 82 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackIQ2SNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackIQ2SNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackIQ2SNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -20044,7 +20044,7 @@ block1:
 	RET
 
 // Unpacks blocks of 110 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackIQ3SNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackIQ3SNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackIQ3SNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -24460,7 +24460,7 @@ block1:
 	RET
 
 // Unpacks blocks of 50 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackIQ1SNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackIQ1SNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackIQ1SNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -26960,7 +26960,7 @@ block1:
 	RET
 
 // Unpacks blocks of 18 bytes, of 64 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackQ20NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackQ20NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackQ20NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -27309,7 +27309,7 @@ block1:
 	RET
 
 // Unpacks blocks of 34 bytes, of 128 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackPQ20NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackPQ20NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackPQ20NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -27952,7 +27952,7 @@ block1:
 	RET
 
 // Unpacks blocks of 66 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackTQ20NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackTQ20NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackTQ20NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -28863,7 +28863,7 @@ block1:
 	RET
 
 // Unpacks blocks of 18 bytes, of 128 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackQ10NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackQ10NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackQ10NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -29504,7 +29504,7 @@ block1:
 	RET
 
 // Unpacks blocks of 148 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackNVFP4RowsNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackNVFP4RowsNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackNVFP4RowsNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -30922,7 +30922,7 @@ block1:
 	RET
 
 // Unpacks blocks of 54 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackTQ10NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackTQ10NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackTQ10NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -32175,7 +32175,7 @@ block1:
 	RET
 
 // Unpacks blocks of 56 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackIQ1MNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackIQ1MNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackIQ1MNEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -34813,7 +34813,7 @@ block1:
 	RET
 
 // Unpacks blocks of 16 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackCodes4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackCodes4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackCodes4NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -34963,7 +34963,7 @@ block1:
 	RET
 
 // Unpacks blocks of 32 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackCodes8NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackCodes8NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackCodes8NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1
@@ -35084,7 +35084,7 @@ block1:
 	RET
 
 // Unpacks blocks of 16 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
-// func unpackCodesFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+// func unpackCodesFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 TEXT ·unpackCodesFP4NEON(SB), NOSPLIT, $0-56
 	MOVD codes+0(FP), R0
 	MOVD scales+8(FP), R1

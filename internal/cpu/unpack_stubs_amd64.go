@@ -11,88 +11,88 @@ func interleave512(dst *byte, src *byte, stride int, columns int, bias uint32)
 func interleave256(dst *byte, src *byte, stride int, columns int)
 
 // Unpacks Q4_K blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackQ4K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ4K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q5_K blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackQ5K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ5K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q6_K blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackQ6K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ6K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks pairs of Q8_0 blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackQ8256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ8256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks IQ4_XS blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackIQ4XS256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackIQ4XS256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q4_0 blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackQ40256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ40256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks IQ4_NL blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackIQ4NL256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackIQ4NL256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks MXFP4 blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackMXFP4256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackMXFP4256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks NVFP4 blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackNVFP4256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackNVFP4256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks af4g64 blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackAffine4256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackAffine4256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks IQ2_XXS blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackIQ2XXS256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackIQ2XXS256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks IQ3_XXS blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackIQ3XXS256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackIQ3XXS256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q2_K blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackQ2K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ2K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q3_K blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackQ3K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ3K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q4_1 blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackQ41256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ41256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q5_0 blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackQ50256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ50256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q5_1 blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackQ51256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ51256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q1_0 blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackQ10256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ10256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q2_0 blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackQ20256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ20256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks PQ2_0 blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackPQ20256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackPQ20256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks TQ1_0 blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackTQ10256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackTQ10256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks TQ2_0 blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackTQ20256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackTQ20256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks IQ2_XS blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackIQ2XS256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackIQ2XS256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks IQ2_S blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackIQ2S256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackIQ2S256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks IQ3_S blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackIQ3S256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackIQ3S256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks IQ1_S blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackIQ1S256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackIQ1S256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks IQ1_M blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackIQ1M256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackIQ1M256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks nvfp4 blocks of 8 rows, and fetches as many bytes from ahead on.
-func unpackNVFP4Rows256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackNVFP4Rows256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks units of 32 codes of 2 bits of 8 rows.
 func unpackBits2_256(codes *byte, src *byte, stride int, units int)
@@ -131,88 +131,88 @@ func scalesE8M0_256(scales *float32, src *byte, stride int, groups int)
 func decodeE4M3_256(dst *float32, src *byte, scale float32, n int)
 
 // Unpacks Q4_K blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackQ4K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ4K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q5_K blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackQ5K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ5K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q6_K blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackQ6K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ6K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks pairs of Q8_0 blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackQ8512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ8512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks IQ4_XS blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackIQ4XS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackIQ4XS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q4_0 blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackQ40512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ40512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks IQ4_NL blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackIQ4NL512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackIQ4NL512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks MXFP4 blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackMXFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackMXFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks NVFP4 blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackNVFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackNVFP4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks af4g64 blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackAffine4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackAffine4512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks IQ2_XXS blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackIQ2XXS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackIQ2XXS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks IQ3_XXS blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackIQ3XXS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackIQ3XXS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q2_K blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackQ2K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ2K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q3_K blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackQ3K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ3K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q4_1 blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackQ41512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ41512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q5_0 blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackQ50512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ50512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q5_1 blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackQ51512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ51512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q1_0 blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackQ10512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ10512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks Q2_0 blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackQ20512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackQ20512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks PQ2_0 blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackPQ20512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackPQ20512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks TQ1_0 blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackTQ10512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackTQ10512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks TQ2_0 blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackTQ20512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackTQ20512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks IQ2_XS blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackIQ2XS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackIQ2XS512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks IQ2_S blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackIQ2S512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackIQ2S512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks IQ3_S blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackIQ3S512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackIQ3S512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks IQ1_S blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackIQ1S512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackIQ1S512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks IQ1_M blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackIQ1M512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackIQ1M512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks nvfp4 blocks of 16 rows, and fetches as many bytes from ahead on.
-func unpackNVFP4Rows512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte)
+func unpackNVFP4Rows512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 
 // Unpacks units of 32 codes of 2 bits of 16 rows.
 func unpackBits2_512(codes *byte, src *byte, stride int, units int)
@@ -251,73 +251,73 @@ func scalesE8M0_512(scales *float32, src *byte, stride int, groups int)
 func decodeE4M3_512(dst *float32, src *byte, scale float32, n int)
 
 // The product of 16 rows of Q4_K blocks and one of activations. Scales and minima are room for a block's.
-func fusedQ4K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedQ4K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of Q4_K blocks and 8 rows of activations to acc, [tiles][8][16].
-func pipedQ4K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+func pipedQ4K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of Q5_K blocks and one of activations. Scales and minima are room for a block's.
-func fusedQ5K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedQ5K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of Q5_K blocks and 8 rows of activations to acc, [tiles][8][16].
-func pipedQ5K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+func pipedQ5K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of Q6_K blocks and one of activations. Scales and minima are room for a block's.
-func fusedQ6K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedQ6K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of Q6_K blocks and 8 rows of activations to acc, [tiles][8][16].
-func pipedQ6K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+func pipedQ6K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of pairs of Q8_0 blocks and one of activations. Scales and minima are room for a block's.
-func fusedQ8512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedQ8512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of pairs of Q8_0 blocks and 8 rows of activations to acc, [tiles][8][16].
-func pipedQ8512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+func pipedQ8512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of IQ4_XS blocks and one of activations. Scales and minima are room for a block's.
-func fusedIQ4XS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedIQ4XS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of IQ4_XS blocks and 8 rows of activations to acc, [tiles][8][16].
-func pipedIQ4XS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+func pipedIQ4XS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of Q4_0 blocks and one of activations. Scales and minima are room for a block's.
-func fusedQ40512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedQ40512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of Q4_0 blocks and 8 rows of activations to acc, [tiles][8][16].
-func pipedQ40512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+func pipedQ40512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of IQ4_NL blocks and one of activations. Scales and minima are room for a block's.
-func fusedIQ4NL512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedIQ4NL512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of IQ4_NL blocks and 8 rows of activations to acc, [tiles][8][16].
-func pipedIQ4NL512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+func pipedIQ4NL512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of MXFP4 blocks and one of activations. Scales and minima are room for a block's.
-func fusedMXFP4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedMXFP4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of MXFP4 blocks and 8 rows of activations to acc, [tiles][8][16].
-func pipedMXFP4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+func pipedMXFP4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of NVFP4 blocks and one of activations. Scales and minima are room for a block's.
-func fusedNVFP4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedNVFP4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of NVFP4 blocks and 8 rows of activations to acc, [tiles][8][16].
-func pipedNVFP4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+func pipedNVFP4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of af4g64 blocks and one of activations. Scales and minima are room for a block's.
-func fusedAffine4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedAffine4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of af4g64 blocks and 8 rows of activations to acc, [tiles][8][16].
-func pipedAffine4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+func pipedAffine4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of IQ2_XXS blocks and one of activations. Scales and minima are room for a block's.
-func fusedIQ2XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedIQ2XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of IQ2_XXS blocks and 8 rows of activations to acc, [tiles][8][16].
-func pipedIQ2XXS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+func pipedIQ2XXS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of IQ3_XXS blocks and one of activations. Scales and minima are room for a block's.
-func fusedIQ3XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead *byte, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedIQ3XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of IQ3_XXS blocks and 8 rows of activations to acc, [tiles][8][16].
-func pipedIQ3XXS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32)
+func pipedIQ3XXS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)

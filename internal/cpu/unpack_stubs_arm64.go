@@ -10,154 +10,154 @@ func interleaveNEON(dst, src *byte, stride, columns int)
 // Unpacks blocks of 34 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackQ8NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackQ8NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 144 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackQ4KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackQ4KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 176 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackQ5KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackQ5KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 210 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackQ6KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackQ6KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 18 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackQ40NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackQ40NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 18 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackIQ4NLNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackIQ4NLNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 136 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackIQ4XSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackIQ4XSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 17 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackMXFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackMXFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 36 bytes, of 64 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackAffine4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackAffine4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 20 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackQ41NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackQ41NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 22 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackQ50NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackQ50NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 24 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackQ51NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackQ51NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 84 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackQ2KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackQ2KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 110 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackQ3KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackQ3KNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 36 bytes, of 64 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackNVFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackNVFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 66 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackIQ2XXSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackIQ2XXSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 98 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackIQ3XXSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackIQ3XXSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 74 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackIQ2XSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackIQ2XSNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 82 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackIQ2SNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackIQ2SNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 110 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackIQ3SNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackIQ3SNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 50 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackIQ1SNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackIQ1SNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 18 bytes, of 64 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackQ20NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackQ20NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 34 bytes, of 128 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackPQ20NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackPQ20NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 66 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackTQ20NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackTQ20NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 18 bytes, of 128 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackQ10NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackQ10NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 148 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackNVFP4RowsNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackNVFP4RowsNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 54 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackTQ10NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackTQ10NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 56 bytes, of 256 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackIQ1MNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackIQ1MNEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 16 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackCodes4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackCodes4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 32 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackCodes8NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackCodes8NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)
 
 // Unpacks blocks of 16 bytes, of 32 columns, of 8 rows, and fetches as many bytes from ahead on.
 //
 //go:noescape
-func unpackCodesFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)
+func unpackCodesFP4NEON(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)

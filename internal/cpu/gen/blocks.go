@@ -15,7 +15,7 @@ type blockKernel struct {
 	codes, scales, mins reg.GPVirtual
 	rows                *rows
 	blocks              reg.GPVirtual
-	ahead               reg.GPVirtual
+	ahead, near         reg.GPVirtual // what is fetched: once, or also what is multiplied sooner
 
 	bytes, columns, group int // of a block
 	minima                bool
@@ -37,8 +37,8 @@ type blockKernel struct {
 }
 
 const (
-	unpackSignature = "func(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)"
-	fusedSignature  = "func(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32, biases *int32)"
+	unpackSignature = "func(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)"
+	fusedSignature  = "func(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32, biases *int32)"
 )
 
 // A blockFormat is a format that both kinds of kernels are made for.
@@ -50,7 +50,8 @@ type blockFormat struct {
 	bias                  uint32 // of the codes in tiles of the wide isa; the other's have none
 	scaled                bool   // the rows' tensor scales are a parameter: mins, of a piped kernel sums
 	fuse                  bool
-	far                   bool // the tile after the next is fetched to the second cache, since the first has no room for the next one
+	abreast               int  // groups that a piped kernel sums at once, those of a unit or more
+	looksUp               bool // in tables: few integer registers are left, and lines are fetched once
 	// body loads what blocks share and returns what unpacks one.
 	body func(k *blockKernel) func()
 }
@@ -114,11 +115,34 @@ func (k *blockKernel) columns16(disp int, take func(dword int, v reg.VecVirtual)
 	k.rows.columns16(disp, disp+32, take, k.between)
 }
 
+// fetchTwice has lines fetched from ahead on to the second cache and from near on to the first.
+func (f *blockFormat) fetchTwice(k *blockKernel) {
+	if f.looksUp {
+		return
+	}
+	k.near = pointer("near")
+	k.fetch = func(m Op) {
+		PREFETCHT1(m)
+		n := m.(Mem)
+		n.Base = k.near
+		PREFETCHT0(n)
+	}
+}
+
+// further fetches the next block's bytes from here on.
+func (k *blockKernel) further() {
+	for _, p := range []reg.GPVirtual{k.ahead, k.near} {
+		if p != nil {
+			add(k.s.lanes*k.bytes, p)
+		}
+	}
+}
+
 // next ends the loop.
 func (k *blockKernel) next() {
 	groups := k.columns / k.group
 	k.rows.advance(k.bytes)
-	add(k.s.lanes*k.bytes, k.ahead)
+	k.further()
 	if !k.fused {
 		add(k.s.lanes*k.columns, k.codes)
 		add(k.s.bytes()*groups, k.scales)

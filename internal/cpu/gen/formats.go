@@ -11,18 +11,18 @@ import (
 // blockFormats are those whose blocks hold everything (formats.md 2). Most files are in the first ones, which are
 // multiplied as they are unpacked.
 var blockFormats = []blockFormat{
-	{name: "Q4K", title: "Q4_K", bytes: 144, columns: 256, group: 32, minima: true, fuse: true, body: bodyQ4K},
+	{name: "Q4K", title: "Q4_K", bytes: 144, columns: 256, group: 32, minima: true, fuse: true, abreast: 2, body: bodyQ4K},
 	{name: "Q5K", title: "Q5_K", bytes: 176, columns: 256, group: 32, minima: true, fuse: true, body: bodyQ5K},
-	{name: "Q6K", title: "Q6_K", bytes: 210, columns: 256, group: 16, bias: 32, fuse: true, far: true, body: bodyQ6K},
-	{name: "Q8", title: "pairs of Q8_0", bytes: 68, columns: 64, group: 32, bias: 128, fuse: true, far: true, body: bodyQ8},
+	{name: "Q6K", title: "Q6_K", bytes: 210, columns: 256, group: 16, bias: 32, fuse: true, body: bodyQ6K},
+	{name: "Q8", title: "pairs of Q8_0", bytes: 68, columns: 64, group: 32, bias: 128, fuse: true, body: bodyQ8},
 	{name: "IQ4XS", title: "IQ4_XS", bytes: 136, columns: 256, group: 32, bias: 128, fuse: true, body: bodyIQ4XS},
 	{name: "Q40", title: "Q4_0", bytes: 18, columns: 32, group: 32, bias: 8, fuse: true, body: bodyQ40},
 	{name: "IQ4NL", title: "IQ4_NL", bytes: 18, columns: 32, group: 32, bias: 128, fuse: true, body: bodyIQ4NL},
 	{name: "MXFP4", title: "MXFP4", bytes: 17, columns: 32, group: 32, bias: 128, fuse: true, body: bodyMXFP4},
 	{name: "NVFP4", title: "NVFP4", bytes: 36, columns: 64, group: 16, bias: 128, fuse: true, scaled: true, body: bodyNVFP4},
 	{name: "Affine4", title: "af4g64", bytes: 36, columns: 64, group: 32, minima: true, fuse: true, body: bodyAffine4},
-	{name: "IQ2XXS", title: "IQ2_XXS", bytes: 66, columns: 256, group: 32, bias: 128, fuse: true, body: bodyIQ2XXS},
-	{name: "IQ3XXS", title: "IQ3_XXS", bytes: 98, columns: 256, group: 32, bias: 128, fuse: true, body: bodyIQ3XXS},
+	{name: "IQ2XXS", title: "IQ2_XXS", bytes: 66, columns: 256, group: 32, bias: 128, fuse: true, looksUp: true, body: bodyIQ2XXS},
+	{name: "IQ3XXS", title: "IQ3_XXS", bytes: 98, columns: 256, group: 32, bias: 128, fuse: true, looksUp: true, body: bodyIQ3XXS},
 
 	{name: "Q2K", title: "Q2_K", bytes: 84, columns: 256, group: 16, minima: true, body: bodyQ2K},
 	{name: "Q3K", title: "Q3_K", bytes: 110, columns: 256, group: 16, bias: 4, body: bodyQ3K},
@@ -64,6 +64,9 @@ func (k *blockKernel) scaleBytes(v, d reg.VecVirtual, place func(group int) Mem,
 		t := k.s.scaleByte(v, b)
 		VMULPS(d, t, t)
 		VMOVUPS(t, place(first+b))
+		if k.between != nil {
+			k.between()
+		}
 	}
 }
 
@@ -214,6 +217,9 @@ func (k *blockKernel) signedScales() {
 			VCVTDQ2PS(t, t)
 			VMULPS(d, t, t)
 			VMOVUPS(t, k.scaleAt(4*j+b))
+			if k.between != nil {
+				k.between()
+			}
 		}
 	}
 }
@@ -504,6 +510,9 @@ func bodyQ3K(k *blockKernel) func() {
 				VCVTDQ2PS(t, t)
 				VMULPS(d, t, t)
 				VMOVUPS(t, k.scaleAt(4*j+b))
+				if k.between != nil {
+					k.between()
+				}
 			}
 		}
 		run := func(half, i int, v reg.VecVirtual) {

@@ -8,7 +8,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-const pipedSignature = "func(acc *float32, buffers, src *byte, stride, tiles, blocks int, x *int8, dx, sums *float32, biases *int32)"
+const pipedSignature = "func(acc *float32, buffers, src *byte, stride, tiles, blocks int, x *int8, dx, sums *float32, biases *int32, near, ahead uintptr, nearLeft, left int, then uintptr)"
 
 // A piped kernel multiplies tile after tile of 16 rows by a whole panel of activations: while a block is multiplied, the
 // next one is unpacked, so that the shuffles of the one fill the ports that the multiplications of the other leave free.
@@ -30,23 +30,15 @@ func (f *blockFormat) piped(rows int) {
 	k := &blockKernel{
 		s: avx512, bytes: f.bytes, columns: f.columns, group: f.group, minima: f.minima, bias: f.bias,
 		scalesFrom: scales, minsFrom: mins, tight: true,
-		fetch: func(m Op) { PREFETCHT0(m) },
+		fetch: func(m Op) { PREFETCHT1(m) }, ahead: pointer("ahead"),
 	}
-	if f.far {
-		k.fetch = func(m Op) { PREFETCHT1(m) }
-	}
+	f.fetchTwice(k)
 	put := pointer("buffers")
 	get := GP64()
 	LEAQ(at(put, size), get)
 	k.codes, k.scales, k.mins = put, put, put
 	k.rows = avx512.rowsAt(pointer("src"), pointer("stride"))
-	k.ahead = GP64()
-	MOVQ(k.rows.one, k.ahead)
-	if SHLQ(Imm(4), k.ahead); f.far {
-		ADDQ(k.ahead, k.ahead)
-	}
-	ADDQ(k.rows.base[0], k.ahead)
-	p := &pipedProduct{f: f, rows: rows, codes: get, scales: scales, mins: mins, acc: pointer("acc")}
+	p := &pipedProduct{f: f, rows: rows, codes: get, scales: scales, mins: mins, acc: pointer("acc"), abreast: max(f.abreast, 32/f.group)}
 	p.x, p.dx = GP64(), GP64()
 	if f.minima {
 		p.sums = GP64()
@@ -83,7 +75,11 @@ func (f *blockFormat) piped(rows int) {
 	for _, base := range k.rows.base {
 		ADDQ(step, base)
 	}
-	add(16*f.bytes, k.ahead)
+	k.further()
+	k.fetchThen(k.ahead, "left")
+	if k.near != nil {
+		k.fetchThen(k.near, "nearLeft")
+	}
 
 	total := 0
 	for range p.instructions(false) {
@@ -110,6 +106,14 @@ func (f *blockFormat) piped(rows int) {
 	RET()
 }
 
+// fetchThen has blocks fetched from then on when so many have been from where p points.
+func (k *blockKernel) fetchThen(p reg.GPVirtual, left string) {
+	DECQ(parameter(left))
+	JNZ(LabelRef("fetch" + left))
+	MOVQ(parameter("then"), p)
+	Label("fetch" + left)
+}
+
 // parameter is a parameter's place in memory.
 func parameter(name string) Mem {
 	b, err := Param(name).Resolve()
@@ -123,6 +127,7 @@ func parameter(name string) Mem {
 type pipedProduct struct {
 	f            *blockFormat
 	rows         int
+	abreast      int           // groups that are summed at once
 	codes        reg.GPVirtual // of the buffer, with scales and mins behind them
 	scales, mins int
 	acc, x, dx   reg.GPVirtual
@@ -170,8 +175,8 @@ func (p *pipedProduct) instructions(emit bool) iter.Seq[struct{}] {
 			for i := range acc {
 				do(func() { VMOVUPS(at(p.acc, 64*(r+i)), acc[i]) })
 			}
-			for u := range p.f.columns / 32 {
-				p.unit(u, r, acc, do)
+			for g := 0; g < p.f.columns/p.f.group; g += p.abreast {
+				p.groups(g, r, acc, do)
 			}
 			for i := range acc {
 				do(func() { VMOVUPS(acc[i], at(p.acc, 64*(r+i))) })
@@ -180,53 +185,66 @@ func (p *pipedProduct) instructions(emit bool) iter.Seq[struct{}] {
 	}
 }
 
-// unit adds a unit of columns to the sums of four rows.
-func (p *pipedProduct) unit(u, first int, acc []reg.VecVirtual, do func(func())) {
-	groups, n := 32/p.f.group, p.f.group/4
-	v := make([]reg.VecVirtual, 4)
-	for i := range groups {
-		g := u*groups + i
-		sum := zmms(4)
-		for r := range sum {
+// groups adds groups of columns, from group g on, to the sums of four rows.
+func (p *pipedProduct) groups(g, first int, acc []reg.VecVirtual, do func(func())) {
+	sums := make([][]reg.VecVirtual, p.abreast)
+	for i := range sums {
+		sums[i] = zmms(len(acc))
+		for r, sum := range sums[i] {
 			do(func() {
 				if p.f.bias == 0 {
-					clear(sum[r])
+					clear(sum)
 				} else {
-					VPBROADCASTD(at(p.biases, 4*(g*p.rows+first+r)), sum[r])
+					VPBROADCASTD(at(p.biases, 4*((g+i)*p.rows+first+r)), sum)
 				}
 			})
 		}
-		for d := range n {
-			w, dword := ZMM(), g*n+d
+	}
+	n := p.f.group / 4
+	for d := range n {
+		for i := range sums {
+			w, dword := ZMM(), (g+i)*n+d
 			do(func() { VMOVDQU32(at(p.codes, 64*dword), w) })
-			for r := range sum {
-				do(func() { dot(at(p.x, 4*(dword*p.rows+first+r)), w, sum[r]) })
+			for r, sum := range sums[i] {
+				do(func() { dot(at(p.x, 4*(dword*p.rows+first+r)), w, sum) })
 			}
 		}
+	}
+	perUnit := 32 / p.f.group
+	for i, sum := range sums {
 		scale := ZMM()
-		do(func() { VMOVUPS(at(p.codes, p.scales+64*g), scale) })
+		do(func() { VMOVUPS(at(p.codes, p.scales+64*(g+i)), scale) })
+		before := (g + i) % perUnit // groups of the unit
 		for r := range sum {
 			do(func() { VCVTDQ2PS(sum[r], sum[r]) })
 			do(func() {
-				if i == 0 {
-					v[r] = sum[r]
-					VMULPS(scale, sum[r], v[r])
+				if before == 0 {
+					VMULPS(scale, sum[r], sum[r])
 				} else {
-					VFMADD231PS(scale, sum[r], v[r])
+					VFMADD231PS(scale, sum[r], sums[i-before][r])
 				}
 			})
 		}
+		if before == perUnit-1 {
+			p.unit((g+i)/perUnit, first, acc, sums[i-before], do)
+		}
 	}
+}
+
+// unit adds what has been multiplied of a unit, v, to the sums of four rows.
+func (p *pipedProduct) unit(u, first int, acc, v []reg.VecVirtual, do func(func())) {
 	for r := range v {
 		do(func() { VFMADD231PS_BCST(at(p.dx, 4*(u*p.rows+first+r)), v[r], acc[r]) })
 	}
-	if p.f.minima {
-		for i := range groups {
-			least := ZMM()
-			do(func() { VMOVUPS(at(p.codes, p.mins+64*(u*groups+i)), least) })
-			for r := range acc {
-				do(func() { VFNMADD231PS_BCST(at(p.sums, 4*((u*groups+i)*p.rows+first+r)), least, acc[r]) })
-			}
+	if !p.f.minima {
+		return
+	}
+	groups := 32 / p.f.group
+	for g := u * groups; g < (u+1)*groups; g++ {
+		least := ZMM()
+		do(func() { VMOVUPS(at(p.codes, p.mins+64*g), least) })
+		for r := range acc {
+			do(func() { VFNMADD231PS_BCST(at(p.sums, 4*(g*p.rows+first+r)), least, acc[r]) })
 		}
 	}
 }

@@ -35,7 +35,7 @@ func productKernels() {
 
 const (
 	productSignature = "func(acc *float32, codes *byte, scales, mins *float32, x *int8, dx, sums *float32, biases *int32, units int)"
-	fetchSignature   = "func(acc *float32, codes *byte, scales, mins *float32, x *int8, dx, sums *float32, biases *int32, units int, ahead *byte, step int)"
+	fetchSignature   = "func(acc *float32, codes *byte, scales, mins *float32, x *int8, dx, sums *float32, biases *int32, units int, ahead uintptr, step int)"
 )
 
 func productName(level string, rows, group int, minima bool) string {

@@ -57,7 +57,7 @@ func (f *file) kernel(name, signature, doc string) *kernel {
 }
 
 func sizeOf(t ast.Expr) int {
-	if id, ok := t.(*ast.Ident); ok && id.Name != "int" {
+	if id, ok := t.(*ast.Ident); ok && id.Name != "int" && id.Name != "uintptr" {
 		return 4
 	}
 	return 8

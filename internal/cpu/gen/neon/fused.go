@@ -13,7 +13,7 @@ func fusedKernels(f *file) {
 // rows side by side, where it goes on as the product of a tile does, operation for operation.
 func (b *format) fused(f *file) {
 	k := f.kernel("fused"+b.name+"NEON",
-		"(acc, scales, mins *float32, src *byte, stride, blocks int, ahead *byte, x *int8, dx, sums *float32)",
+		"(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32)",
 		fmt.Sprintf("The product of 8 rows of blocks of %d bytes and a row of activations. Scales and minima are room for a block's.",
 			b.bytes))
 	const acc, blocks, x, dx, sums = gp(0), gp(5), gp(6), gp(7), gp(17)

@@ -67,7 +67,7 @@ const (
 
 // unpack writes the kernel that fills a tile.
 func (b *format) unpack(f *file) {
-	k := f.kernel("unpack"+b.name+"NEON", "(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead *byte)",
+	k := f.kernel("unpack"+b.name+"NEON", "(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)",
 		fmt.Sprintf("Unpacks blocks of %d bytes, of %d columns, of 8 rows, and fetches as many bytes from ahead on.", b.bytes, b.units*unitColumns))
 	k.arg("codes", codesTo)
 	k.arg("scales", scalesTo)
