@@ -514,7 +514,7 @@ func TestGateUp(t *testing.T) {
 			gateOut, upOut := p.buffer(rows), p.buffer(rows)
 			p.pass([]int{inputs}, func(b model.Backend) {
 				in.set(b)
-				b.GateUp(out, in.buffer, g, u)
+				b.GateUp(out, in.buffer, g, u, nil)
 				b.Project(gateOut, in.buffer, g, model.Store)
 				b.Project(upOut, in.buffer, u, model.Store)
 			})
@@ -547,9 +547,9 @@ func TestNorms(t *testing.T) {
 			p.pass([]int{3}, func(b model.Backend) {
 				x.set(b)
 				z.set(b)
-				b.RMSNorm(out, x.buffer, w, 1e-6)
-				b.GatedNorm(silu, x.buffer, z.buffer, head, false)
-				b.GatedNorm(sigmoid, x.buffer, z.buffer, head, true)
+				b.RMSNorm(out, x.buffer, w, 1e-6, nil)
+				b.GatedNorm(silu, x.buffer, z.buffer, head, false, nil)
+				b.GatedNorm(sigmoid, x.buffer, z.buffer, head, true, nil)
 			})
 			for _, h := range []model.Buffer{out, silu, sigmoid} {
 				p.compare(h, "norm", func(row, i int) float64 {

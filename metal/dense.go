@@ -40,7 +40,7 @@ func (b *Backend) copyRows(dst, x model.Buffer, list *Buffer) {
 }
 
 // RMSNorm normalizes rows.
-func (b *Backend) RMSNorm(dst, x model.Buffer, w model.Vector, eps float64) {
+func (b *Backend) RMSNorm(dst, x model.Buffer, w model.Vector, eps float64, _ []model.Matrix) {
 	if n := b.count(x); n > 0 {
 		p := normParams{width: cUint(b.buffers[x].width), epsilon: cFloat(eps)}
 		add(&b.commands, b.kernels.rmsnorm, rowGrid(n), p, b.at(x), b.vectors[w].from(0), b.at(dst))
@@ -65,7 +65,7 @@ func (b *Backend) ProjectAll(x model.Buffer, all []model.Projection) {
 
 // GateUp writes silu(gate x) * (up x): at once where both are of one format and few rows meet as many outputs as fill a GPU, else by
 // storing the one and multiplying by the other, to the same bits.
-func (b *Backend) GateUp(dst, x model.Buffer, gate, up model.Matrix) {
+func (b *Backend) GateUp(dst, x model.Buffer, gate, up model.Matrix, _ []model.Matrix) {
 	if g, u := &b.matrices[gate], &b.matrices[up]; b.gatesAtOnce(g, u, b.count(x)) {
 		b.gateUp(dst, x, g, u)
 		return
@@ -228,7 +228,7 @@ func (b *Backend) GDN(dst, qkv, beta, alpha model.Buffer, g *model.GDN) {
 }
 
 // GatedNorm normalizes each head and gates it.
-func (b *Backend) GatedNorm(dst, x, z model.Buffer, w model.Vector, sigmoid bool) {
+func (b *Backend) GatedNorm(dst, x, z model.Buffer, w model.Vector, sigmoid bool, _ []model.Matrix) {
 	dim := b.vectors[w].Size() / 4
 	heads := b.buffers[x].width / dim
 	p := gatedNormParams{heads: cUint(heads), dim: cUint(dim), epsilon: cFloat(b.layout.Epsilon), sigmoid: bit(sigmoid)}

@@ -18,10 +18,16 @@ func (m *matrix) address(row int) uintptr {
 
 // next is where what a worker multiplies after the tiles before tile i lies, which is in a span from number at on.
 func (t *productTask) next(w, i, at int) uintptr {
-	if _, end := t.b.pool.bounds(w, call{parts: t.tiles}); i == end || i == t.tiles {
+	if _, end := t.bounds(w); i == end || i == t.tiles {
 		return t.shares.after(w)
 	}
 	return t.address(i, at)
+}
+
+// bounds are the tiles of a worker's share.
+func (t *productTask) bounds(w int) (first, end int) {
+	first, end = t.b.pool.bounds(w, call{parts: t.tiles / t.step})
+	return first * t.step, end * t.step
 }
 
 func (t *productTask) address(i, at int) uintptr {
@@ -54,7 +60,7 @@ func (s *shares) begin(t *productTask) {
 			s.starts = append(s.starts, 0)
 		}
 		// Workers read what lies beside it, so it is left alone where it is right.
-		if first, end := t.b.pool.bounds(w, call{parts: t.tiles}); first < end {
+		if first, end := t.bounds(w); first < end {
 			if start := t.address(first, 0); s.starts[at] != start {
 				s.starts[at] = start
 			}

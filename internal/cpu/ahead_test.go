@@ -23,11 +23,11 @@ func TestNext(t *testing.T) {
 	b := &Backend{k: k, pool: newPool(2)}
 	defer b.pool.close()
 	first, second, last := of(6), of(2), of(5)
-	pair := productTask{b: b, all: []product{{m: first}, {m: second}}, tiles: 8}
+	pair := productTask{b: b, all: []product{{m: first}, {m: second}}, tiles: 8, step: 1}
 	for i := range pair.all {
 		pair.spans = append(pair.spans, span{p: &pair.all[i], before: 6 * i})
 	}
-	alone := productTask{b: b, all: []product{{m: last}}, tiles: 5}
+	alone := productTask{b: b, all: []product{{m: last}}, tiles: 5, step: 1}
 	alone.spans = []span{{p: &alone.all[0]}}
 	tasks := []*productTask{&pair, &alone}
 	var s shares

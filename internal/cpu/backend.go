@@ -54,17 +54,19 @@ type Backend struct {
 	spare  []*lane     // given back
 	tapsOf [][]float32 // of convolutions, by vector
 
-	ropes   []*ropeTable
-	choice  choice
-	context []int32 // of an n-gram
-	hashed  []uint64
-	inputs  inputs
-	attend  attending
-	squares []float32 // of strips of rows: [strips][rows]
-	still   []float32 // a key that changes nothing
-	moe     mixture
-	hyper   streams
-	ops     tasks
+	ropes    []*ropeTable
+	choice   choice
+	context  []int32 // of an n-gram
+	hashed   []uint64
+	inputs   inputs
+	foreseen [2]foreseen // the last one, and the one before
+	turn     int         // of them, the last
+	attend   attending
+	squares  []float32 // of strips of rows: [strips][rows]
+	still    []float32 // a key that changes nothing
+	moe      mixture
+	hyper    streams
+	ops      tasks
 }
 
 // A buffer holds width values a row.
@@ -101,6 +103,7 @@ type worker struct {
 	natural []natural
 	acc     [2][]float32 // [rows][lanes] of a tile; the second is that of a gate's other half
 	buffers []byte       // of unpacked blocks
+	strip   []float32    // results that are rounded
 	next    uintptr      // what is multiplied after the tiles under way
 	floats  floatRows
 	bf16    bf16Scratch
@@ -229,6 +232,9 @@ func (b *Backend) Begin(p *model.Pass) error {
 		r.made = false
 	}
 	b.shares[b.kind].number = 0
+	for i := range b.foreseen {
+		b.foreseen[i].of = noBuffer
+	}
 	return nil
 }
 

@@ -246,34 +246,44 @@ func (g *gdnScratch) cut(u, j int) {
 const headsWorthSharing = 32
 
 // GatedNorm normalizes each head and gates it.
-func (b *Backend) GatedNorm(dst, x, z model.Buffer, w model.Vector, sigmoid bool) {
+func (b *Backend) GatedNorm(dst, x, z model.Buffer, w model.Vector, sigmoid bool, next []model.Matrix) {
 	rows, t := b.rowsOf(x), &b.ops.gatedNorm
-	*t = gatedNorm{b, dst, x, z, b.vectors[w], sigmoid}
-	b.pool.run(t, b.buffers[x].width/len(t.w)*rowCount(rows).blocks(), max(1, headsWorthSharing/min(rows, blockRows)))
+	if rows == 0 {
+		return
+	}
+	*t = gatedNorm{b: b, x: x, z: z, w: b.vectors[w], sigmoid: sigmoid, rows: rowCount(rows), next: b.foresee(dst, next)}
+	if len(t.w)%unit != 0 {
+		t.next.none()
+	}
+	b.pool.run(t, b.buffers[x].width/len(t.w)*t.next.blocks(t.rows), max(1, headsWorthSharing/min(rows, blockRows)))
 }
 
 // gatedNorm takes blocks of rows, a head after another.
 type gatedNorm struct {
-	b         *Backend
-	dst, x, z model.Buffer
-	w         []float32
-	sigmoid   bool
+	b       *Backend
+	x, z    model.Buffer
+	w       []float32
+	sigmoid bool
+	rows    rowCount
+	next    *foreseen
 }
 
-func (t *gatedNorm) run(_, first, last int) {
-	rows := rowCount(t.b.rowsOf(t.x))
+func (t *gatedNorm) run(w, first, last int) {
+	n := len(t.w)
 	for i := first; i < last; i++ {
-		h, row, end := rows.part(i)
+		h, block, row, end := t.next.part(i, t.rows)
+		to := t.next.strip(t.b, t.b.workers[w], row, end, h*n, (h+1)*n)
 		for ; row < end; row++ {
-			t.head(row, h*len(t.w))
+			t.head(to.row(row)[:n], row, h*n)
 		}
+		t.next.round(t.b, t.b.workers[w], block, h*n, n, &to)
 	}
 }
 
 // head normalizes and gates the head of a row that begins at the column.
-func (t *gatedNorm) head(row, at int) {
+func (t *gatedNorm) head(out []float32, row, at int) {
 	n := len(t.w)
-	out, z := t.b.row(t.dst, row)[at:at+n], t.b.row(t.z, row)[at:at+n]
+	z := t.b.row(t.z, row)[at : at+n]
 	t.b.rmsNorm(out, t.b.row(t.x, row)[at:at+n], t.w, t.b.layout.Epsilon)
 	if t.sigmoid {
 		t.b.k.gate(out, z)

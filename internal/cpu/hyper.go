@@ -34,12 +34,12 @@ func (b *Backend) HyperRead(h, inject, streams model.Buffer, m *model.HyperMix) 
 	*t = mixTask{b: b, m: m, h: h, inject: inject, streams: streams, n: m.Layout.Streams}
 	t.stage = mixNorm
 	b.pool.run(t, rows, 2)
-	b.multiply(down, nil, s.low, down.rows, s.normed, rows, model.Store)
+	b.multiply(down, s.low, down.rows, s.normed, rows)
 	t.stage = mixLow
 	b.pool.run(t, rows, normGrain)
-	b.multiply(up, nil, s.gate, wide, s.low, rows, model.Store)
+	b.multiply(up, s.gate, wide, s.low, rows)
 	if m.Inject != model.NoMatrix {
-		b.multiply(b.matrices[m.Inject], nil, b.all(inject), b.buffers[inject].width, s.normed, rows, model.Store)
+		b.multiply(b.matrices[m.Inject], b.all(inject), b.buffers[inject].width, s.normed, rows)
 		t.stage = mixInject
 		b.pool.run(t, rows, normGrain)
 	}

@@ -78,11 +78,7 @@ func (in *inputs) of(b *Backend, m *matrix, x []float32, stride, rows int) *inpu
 		t.x, t.stride = t.values, m.cols
 	}
 	if m.rounded() {
-		t.codes = grown(t.codes, rows*m.cols)
-		t.scales = grown(t.scales, rows*m.cols/unit)
-		t.sums = grown(t.sums, rows*m.cols/m.blocks.group)
-		t.biases = grown(t.biases, rows*m.cols/m.blocks.group)
-		t.cut(b.k.panels, m)
+		t.shape(b, m, rows)
 	}
 	if m.bf16 {
 		t.halves = grown(t.halves, rows*m.cols*b.k.bf16.terms)
@@ -90,6 +86,16 @@ func (in *inputs) of(b *Backend, m *matrix, x []float32, stride, rows int) *inpu
 	task.cut()
 	b.pool.run(task, task.parts, task.grain)
 	return &t.input
+}
+
+// shape makes room for rows that are rounded.
+func (t *inputBuffer) shape(b *Backend, m *matrix, rows int) {
+	t.rows, t.panels = rows, t.panels[:0]
+	t.codes = grown(t.codes, rows*m.cols)
+	t.scales = grown(t.scales, rows*m.cols/unit)
+	t.sums = grown(t.sums, rows*m.cols/m.blocks.group)
+	t.biases = grown(t.biases, rows*m.cols/m.blocks.group)
+	t.cut(b.k.panels, m)
 }
 
 // cut makes the panels: as many rows at once as the level multiplies.

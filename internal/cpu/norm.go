@@ -7,8 +7,8 @@ import (
 	"splash/oracle"
 )
 
-// RMSNorm normalizes each row, strips of columns apart.
-func (b *Backend) RMSNorm(dst, x model.Buffer, w model.Vector, eps float64) {
+// RMSNorm normalizes each row, strips of columns apart, and rounds it to what is foreseen.
+func (b *Backend) RMSNorm(dst, x model.Buffer, w model.Vector, eps float64, next []model.Matrix) {
 	rows, t := b.rowsOf(x), &b.ops.norm
 	if rows == 0 {
 		return
@@ -17,9 +17,9 @@ func (b *Backend) RMSNorm(dst, x model.Buffer, w model.Vector, eps float64) {
 	t.strips = (len(t.w) + stripColumns - 1) / stripColumns
 	b.squares = grown(b.squares, t.strips*t.room)
 	grain := max(1, worthSharing/(stripColumns*min(rows, blockRows)))
-	for _, t.scale = range [...]bool{false, true} {
-		b.pool.run(t, t.strips*t.rows.blocks(), grain)
-	}
+	b.pool.run(t, t.strips*t.rows.blocks(), grain)
+	t.scale, t.next = true, b.foresee(dst, next)
+	b.pool.run(t, t.strips*t.next.blocks(t.rows), grain)
 }
 
 // normGrain is the number of rows of elementwise work that is worth another worker's time.
@@ -55,22 +55,39 @@ type normTask struct {
 	strips int
 	room   int // of the sums of a strip
 	scale  bool
+	next   *foreseen
 }
 
-func (t *normTask) run(_, first, last int) {
+func (t *normTask) run(w, first, last int) {
 	b, k := t.b, t.b.k
 	for i := first; i < last; i++ {
+		if t.scale {
+			t.scaled(b.workers[w], i)
+			continue
+		}
 		strip, row, end := t.rows.part(i)
-		lo, hi := strip*stripColumns, min((strip+1)*stripColumns, len(t.w))
+		lo, hi := t.columns(strip)
 		for ; row < end; row++ {
-			x := b.row(t.x, row)[lo:hi]
-			if !t.scale {
-				b.squares[strip*t.room+row] = k.sumSquares(x)
-				continue
-			}
-			k.norm(b.row(t.dst, row)[lo:hi], x, t.w[lo:hi], t.factor(row))
+			b.squares[strip*t.room+row] = k.sumSquares(b.row(t.x, row)[lo:hi])
 		}
 	}
+}
+
+// columns are those of a strip.
+func (t *normTask) columns(strip int) (lo, hi int) {
+	return strip * stripColumns, min((strip+1)*stripColumns, len(t.w))
+}
+
+// scaled scales a strip of some rows, and rounds what is foreseen.
+func (t *normTask) scaled(w *worker, i int) {
+	b, f := t.b, t.next
+	strip, block, row, end := f.part(i, t.rows)
+	lo, hi := t.columns(strip)
+	to := f.strip(b, w, row, end, lo, hi)
+	for ; row < end; row++ {
+		b.k.norm(to.row(row)[:hi-lo], b.row(t.x, row)[lo:hi], t.w[lo:hi], t.factor(row))
+	}
+	f.round(b, w, block, lo, hi-lo, &to)
 }
 
 // factor is 1 / sqrt(mean x^2 + eps) of a row.

@@ -14,6 +14,7 @@ type product struct {
 	dst   []float32
 	width int // of a row of dst
 	add   bool
+	next  *foreseen // what the results are rounded to, or nil
 }
 
 // A span is tiles of one product, which follow on others among those of a task.
@@ -25,7 +26,20 @@ type span struct {
 
 // Project multiplies each row by W.
 func (b *Backend) Project(dst, x model.Buffer, w model.Matrix, e model.Epilogue) {
-	b.multiply(b.matrices[w], nil, b.span(dst, 0, b.rowsOf(x)), b.buffers[dst].width, b.all(x), b.rowsOf(x), e)
+	rows := b.rowsOf(x)
+	if rows == 0 {
+		return
+	}
+	b.inputs.reset()
+	p := b.productTo(dst, rows, w)
+	p.in, p.add = b.input(p.m, x), e == model.Add
+	b.runProduct(p)
+	b.multiplied(x)
+}
+
+// productTo is a product whose input is yet to be made.
+func (b *Backend) productTo(dst model.Buffer, rows int, w model.Matrix) product {
+	return product{m: b.matrices[w], dst: b.span(dst, 0, rows), width: b.buffers[dst].width}
 }
 
 // ProjectAll multiplies each row by each W, all in one task.
@@ -38,38 +52,54 @@ func (b *Backend) ProjectAll(x model.Buffer, all []model.Projection) {
 	t := &b.ops.products
 	t.all = t.all[:0]
 	for _, to := range all {
-		p := product{m: b.matrices[to.W], dst: b.span(to.Dst, 0, rows), width: b.buffers[to.Dst].width}
+		p := b.productTo(to.Dst, rows, to.W)
 		for i := range t.all {
 			if t.all[i].m.sameInput(p.m) {
 				p.in = t.all[i].in
 			}
 		}
 		if p.in == nil {
-			p.in = b.inputs.of(b, p.m, b.all(x), p.m.cols, rows)
+			p.in = b.input(p.m, x)
 		}
 		t.all = append(t.all, p)
 	}
 	b.runProducts(true)
+	b.multiplied(x)
 }
 
-// GateUp writes silu(gate x) * (up x).
-func (b *Backend) GateUp(dst, x model.Buffer, gate, up model.Matrix) {
-	b.multiply(b.matrices[gate], b.matrices[up], b.span(dst, 0, b.rowsOf(x)), b.buffers[dst].width, b.all(x), b.rowsOf(x),
-		model.Store)
-}
-
-// multiply runs one product of rows rows of x.
-func (b *Backend) multiply(m, up *matrix, dst []float32, width int, x []float32, rows int, e model.Epilogue) {
+// GateUp writes silu(gate x) * (up x), or rounds it.
+func (b *Backend) GateUp(dst, x model.Buffer, gate, up model.Matrix, next []model.Matrix) {
+	rows := b.rowsOf(x)
 	if rows == 0 {
 		return
 	}
 	b.inputs.reset()
-	p := product{m: m, up: up, dst: dst, width: width, add: e == model.Add}
-	p.in = b.inputs.of(b, m, x, m.cols, rows)
-	p.upIn = p.in
-	if up != nil && !m.sameInput(up) {
-		p.upIn = b.inputs.of(b, up, x, m.cols, rows)
+	p := b.productTo(dst, rows, gate)
+	p.up = b.matrices[up]
+	if p.in = b.input(p.m, x); p.m.sameInput(p.up) {
+		p.upIn = p.in
+	} else {
+		p.upIn = b.input(p.up, x)
 	}
+	b.multiplied(x)
+	if b.k.put != nil && p.m.rowOrder == nil && p.m.rows%unit == 0 {
+		if f := b.foresee(dst, next); f.forms() {
+			p.next = f
+		}
+	}
+	b.runProduct(p)
+}
+
+// multiply runs one product of rows rows of x.
+func (b *Backend) multiply(m *matrix, dst []float32, width int, x []float32, rows int) {
+	if rows == 0 {
+		return
+	}
+	b.inputs.reset()
+	b.runProduct(product{m: m, dst: dst, width: width, in: b.inputs.of(b, m, x, m.cols, rows)})
+}
+
+func (b *Backend) runProduct(p product) {
 	t := &b.ops.products
 	t.all = append(t.all[:0], p)
 	b.runProducts(false)
@@ -93,10 +123,13 @@ func (b *Backend) runProducts(cut bool) {
 			}
 		}
 	}
-	t.tiles = tiles
+	t.tiles, t.step = tiles, 1
+	if t.all[0].next != nil {
+		t.step = unit / b.k.lanes
+	}
 	t.shares = &b.shares[b.kind]
 	t.shares.begin(t)
-	b.pool.run(t, tiles, t.grain(tiles))
+	b.pool.run(t, tiles/t.step, max(1, t.grain(tiles)/t.step))
 	t.shares.number++
 }
 
@@ -125,6 +158,7 @@ type productTask struct {
 	all    []product
 	spans  []span
 	tiles  int
+	step   int     // tiles of a part: those of a unit where results are rounded
 	shares *shares // of the pass
 }
 
@@ -137,13 +171,13 @@ func (t *productTask) grain(tiles int) int {
 
 func (t *productTask) run(w, first, last int) {
 	at := 0
-	for i := first; i < last; {
+	for i := first * t.step; i < last*t.step; {
 		at = t.spanOf(i, at)
-		end := last
+		end := last * t.step
 		if at+1 < len(t.spans) {
 			end = min(end, t.spans[at+1].before)
 		}
-		s, n := &t.spans[at], 1
+		s, n := &t.spans[at], t.step
 		if rows := s.p.in.rows; rows == 1 || rows == pipedRows {
 			n = min(end-i, mostTiles)
 		}
@@ -171,6 +205,11 @@ func (t *productTask) some(w *worker, p *product, i, n int, next uintptr) {
 		b.tileProducts(w, up[:n*size], p.up, p.upIn, row, n)
 		b.k.swish(acc, acc, up)
 	}
+	if p.next != nil {
+		if p.round(b, w, acc, row, n); p.next.whole {
+			return
+		}
+	}
 	if o, end := p.m.rowOrder, row+n*lanes; b.k.put != nil && end <= p.m.rows && (o == nil || end <= o.From) {
 		b.k.put(p.dst[row:(p.in.rows-1)*p.width+row+n*lanes], p.width, acc, p.in.rows, n, p.add)
 		return
@@ -178,6 +217,17 @@ func (t *productTask) some(w *worker, p *product, i, n int, next uintptr) {
 	for j := range n {
 		p.put(acc[j*size:(j+1)*size], lanes, row, min(lanes, p.m.rows-row))
 		row += lanes
+	}
+}
+
+// round rounds the results of n tiles from row on.
+func (p *product) round(b *Backend, w *worker, acc []float32, row, n int) {
+	width := n * b.k.lanes
+	to := strip{w.stripOf(p.in.rows * width), 0, width}
+	b.k.put(to.values, width, acc, p.in.rows, n, false)
+	for i, block := range p.next.panels() {
+		s := strip{to.row(block.first), block.first, width}
+		p.next.round(b, w, i, row, width, &s)
 	}
 }
 

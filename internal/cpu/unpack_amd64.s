@@ -692,7 +692,7 @@ GLOBL dwords30303030<>(SB), RODATA|NOPTR, $32
 
 // func unpackQ5K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
-TEXT ·unpackQ5K256(SB), $256-56
+TEXT ·unpackQ5K256(SB), $320-56
 	MOVQ codes+0(FP), AX
 	MOVQ scales+8(FP), CX
 	MOVQ mins+16(FP), DX
@@ -702,6 +702,8 @@ TEXT ·unpackQ5K256(SB), $256-56
 	LEAQ (BX)(SI*4), R8
 	MOVQ blocks+40(FP), R9
 	MOVQ ahead+48(FP), R10
+	LEAQ 63(SP), R11
+	ANDQ $-64, R11
 
 block:
 	VBROADCASTI128 (BX), Y0
@@ -839,20 +841,20 @@ block:
 	VUNPCKHPD      Y6, Y4, Y4
 	VPERM2F128     $0x20, Y7, Y3, Y6
 	VPERM2F128     $0x31, Y7, Y3, Y3
-	VMOVDQU        Y6, (SP)
-	VMOVDQU        Y3, 128(SP)
+	VMOVDQU        Y6, (R11)
+	VMOVDQU        Y3, 128(R11)
 	VPERM2F128     $0x20, Y2, Y1, Y3
 	VPERM2F128     $0x31, Y2, Y1, Y1
-	VMOVDQU        Y3, 32(SP)
-	VMOVDQU        Y1, 160(SP)
+	VMOVDQU        Y3, 32(R11)
+	VMOVDQU        Y1, 160(R11)
 	VPERM2F128     $0x20, Y5, Y8, Y1
 	VPERM2F128     $0x31, Y5, Y8, Y2
-	VMOVDQU        Y1, 64(SP)
-	VMOVDQU        Y2, 192(SP)
+	VMOVDQU        Y1, 64(R11)
+	VMOVDQU        Y2, 192(R11)
 	VPERM2F128     $0x20, Y4, Y0, Y1
 	VPERM2F128     $0x31, Y4, Y0, Y0
-	VMOVDQU        Y1, 96(SP)
-	VMOVDQU        Y0, 224(SP)
+	VMOVDQU        Y1, 96(R11)
+	VMOVDQU        Y0, 224(R11)
 	VMOVDQU        48(BX), Y0
 	VMOVDQU        48(BX)(SI*1), Y1
 	VMOVDQU        48(BX)(SI*2), Y2
@@ -880,7 +882,7 @@ block:
 	VPERM2F128     $0x20, Y7, Y3, Y6
 	VPERM2F128     $0x31, Y7, Y3, Y3
 	VMOVDQU        Y6, Y7
-	VMOVDQU        (SP), Y9
+	VMOVDQU        (R11), Y9
 	VPSLLD         $0x04, Y9, Y9
 	VPAND          dwords0f0f0f0f<>+0(SB), Y7, Y7
 	VPAND          dwords10101010<>+0(SB), Y9, Y9
@@ -888,14 +890,14 @@ block:
 	VMOVDQU        Y7, (AX)
 	PREFETCHT1     (R10)
 	VPSRLD         $0x04, Y6, Y6
-	VMOVDQU        (SP), Y7
+	VMOVDQU        (R11), Y7
 	VPSLLD         $0x03, Y7, Y7
 	VPAND          dwords0f0f0f0f<>+0(SB), Y6, Y6
 	VPAND          dwords10101010<>+0(SB), Y7, Y7
 	VPOR           Y7, Y6, Y6
 	VMOVDQU        Y6, 256(AX)
 	VMOVDQU        Y3, Y6
-	VMOVDQU        128(SP), Y7
+	VMOVDQU        128(R11), Y7
 	VPSLLD         $0x04, Y7, Y7
 	VPAND          dwords0f0f0f0f<>+0(SB), Y6, Y6
 	VPAND          dwords10101010<>+0(SB), Y7, Y7
@@ -903,7 +905,7 @@ block:
 	VMOVDQU        Y6, 128(AX)
 	PREFETCHT1     64(R10)
 	VPSRLD         $0x04, Y3, Y3
-	VMOVDQU        128(SP), Y6
+	VMOVDQU        128(R11), Y6
 	VPSLLD         $0x03, Y6, Y6
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y3
 	VPAND          dwords10101010<>+0(SB), Y6, Y6
@@ -912,14 +914,14 @@ block:
 	VPERM2F128     $0x20, Y2, Y1, Y3
 	VPERM2F128     $0x31, Y2, Y1, Y1
 	VMOVDQU        Y3, Y2
-	VMOVDQU        32(SP), Y6
+	VMOVDQU        32(R11), Y6
 	VPSLLD         $0x04, Y6, Y6
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords10101010<>+0(SB), Y6, Y6
 	VPOR           Y6, Y2, Y2
 	VMOVDQU        Y2, 32(AX)
 	VPSRLD         $0x04, Y3, Y2
-	VMOVDQU        32(SP), Y3
+	VMOVDQU        32(R11), Y3
 	VPSLLD         $0x03, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
@@ -927,14 +929,14 @@ block:
 	VMOVDQU        Y2, 288(AX)
 	PREFETCHT1     128(R10)
 	VMOVDQU        Y1, Y2
-	VMOVDQU        160(SP), Y3
+	VMOVDQU        160(R11), Y3
 	VPSLLD         $0x04, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
 	VPOR           Y3, Y2, Y2
 	VMOVDQU        Y2, 160(AX)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        160(SP), Y2
+	VMOVDQU        160(R11), Y2
 	VPSLLD         $0x03, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y2, Y2
@@ -943,7 +945,7 @@ block:
 	VPERM2F128     $0x20, Y5, Y8, Y1
 	VPERM2F128     $0x31, Y5, Y8, Y2
 	VMOVDQU        Y1, Y3
-	VMOVDQU        64(SP), Y5
+	VMOVDQU        64(R11), Y5
 	VPSLLD         $0x04, Y5, Y5
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y3
 	VPAND          dwords10101010<>+0(SB), Y5, Y5
@@ -951,21 +953,21 @@ block:
 	VMOVDQU        Y3, 64(AX)
 	PREFETCHT1     192(R10)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        64(SP), Y3
+	VMOVDQU        64(R11), Y3
 	VPSLLD         $0x03, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
 	VPOR           Y3, Y1, Y1
 	VMOVDQU        Y1, 320(AX)
 	VMOVDQU        Y2, Y1
-	VMOVDQU        192(SP), Y3
+	VMOVDQU        192(R11), Y3
 	VPSLLD         $0x04, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
 	VPOR           Y3, Y1, Y1
 	VMOVDQU        Y1, 192(AX)
 	VPSRLD         $0x04, Y2, Y1
-	VMOVDQU        192(SP), Y2
+	VMOVDQU        192(R11), Y2
 	VPSLLD         $0x03, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y2, Y2
@@ -975,21 +977,21 @@ block:
 	VPERM2F128     $0x20, Y4, Y0, Y1
 	VPERM2F128     $0x31, Y4, Y0, Y0
 	VMOVDQU        Y1, Y2
-	VMOVDQU        96(SP), Y3
+	VMOVDQU        96(R11), Y3
 	VPSLLD         $0x04, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
 	VPOR           Y3, Y2, Y2
 	VMOVDQU        Y2, 96(AX)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        96(SP), Y2
+	VMOVDQU        96(R11), Y2
 	VPSLLD         $0x03, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y2, Y2
 	VPOR           Y2, Y1, Y1
 	VMOVDQU        Y1, 352(AX)
 	VMOVDQU        Y0, Y1
-	VMOVDQU        224(SP), Y2
+	VMOVDQU        224(R11), Y2
 	VPSLLD         $0x04, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y2, Y2
@@ -997,7 +999,7 @@ block:
 	VMOVDQU        Y1, 224(AX)
 	PREFETCHT1     320(R10)
 	VPSRLD         $0x04, Y0, Y0
-	VMOVDQU        224(SP), Y1
+	VMOVDQU        224(R11), Y1
 	VPSLLD         $0x03, Y1, Y1
 	VPAND          dwords0f0f0f0f<>+0(SB), Y0, Y0
 	VPAND          dwords10101010<>+0(SB), Y1, Y1
@@ -1030,14 +1032,14 @@ block:
 	VPERM2F128     $0x20, Y7, Y3, Y6
 	VPERM2F128     $0x31, Y7, Y3, Y3
 	VMOVDQU        Y6, Y7
-	VMOVDQU        (SP), Y9
+	VMOVDQU        (R11), Y9
 	VPSLLD         $0x02, Y9, Y9
 	VPAND          dwords0f0f0f0f<>+0(SB), Y7, Y7
 	VPAND          dwords10101010<>+0(SB), Y9, Y9
 	VPOR           Y9, Y7, Y7
 	VMOVDQU        Y7, 512(AX)
 	VPSRLD         $0x04, Y6, Y6
-	VMOVDQU        (SP), Y7
+	VMOVDQU        (R11), Y7
 	VPSLLD         $0x01, Y7, Y7
 	VPAND          dwords0f0f0f0f<>+0(SB), Y6, Y6
 	VPAND          dwords10101010<>+0(SB), Y7, Y7
@@ -1045,14 +1047,14 @@ block:
 	VMOVDQU        Y6, 768(AX)
 	PREFETCHT1     384(R10)
 	VMOVDQU        Y3, Y6
-	VMOVDQU        128(SP), Y7
+	VMOVDQU        128(R11), Y7
 	VPSLLD         $0x02, Y7, Y7
 	VPAND          dwords0f0f0f0f<>+0(SB), Y6, Y6
 	VPAND          dwords10101010<>+0(SB), Y7, Y7
 	VPOR           Y7, Y6, Y6
 	VMOVDQU        Y6, 640(AX)
 	VPSRLD         $0x04, Y3, Y3
-	VMOVDQU        128(SP), Y6
+	VMOVDQU        128(R11), Y6
 	VPSLLD         $0x01, Y6, Y6
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y3
 	VPAND          dwords10101010<>+0(SB), Y6, Y6
@@ -1061,7 +1063,7 @@ block:
 	VPERM2F128     $0x20, Y2, Y1, Y3
 	VPERM2F128     $0x31, Y2, Y1, Y1
 	VMOVDQU        Y3, Y2
-	VMOVDQU        32(SP), Y6
+	VMOVDQU        32(R11), Y6
 	VPSLLD         $0x02, Y6, Y6
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords10101010<>+0(SB), Y6, Y6
@@ -1069,21 +1071,21 @@ block:
 	VMOVDQU        Y2, 544(AX)
 	PREFETCHT1     448(R10)
 	VPSRLD         $0x04, Y3, Y2
-	VMOVDQU        32(SP), Y3
+	VMOVDQU        32(R11), Y3
 	VPSLLD         $0x01, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
 	VPOR           Y3, Y2, Y2
 	VMOVDQU        Y2, 800(AX)
 	VMOVDQU        Y1, Y2
-	VMOVDQU        160(SP), Y3
+	VMOVDQU        160(R11), Y3
 	VPSLLD         $0x02, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
 	VPOR           Y3, Y2, Y2
 	VMOVDQU        Y2, 672(AX)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        160(SP), Y2
+	VMOVDQU        160(R11), Y2
 	VPSLLD         $0x01, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y2, Y2
@@ -1093,21 +1095,21 @@ block:
 	VPERM2F128     $0x20, Y5, Y8, Y1
 	VPERM2F128     $0x31, Y5, Y8, Y2
 	VMOVDQU        Y1, Y3
-	VMOVDQU        64(SP), Y5
+	VMOVDQU        64(R11), Y5
 	VPSLLD         $0x02, Y5, Y5
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y3
 	VPAND          dwords10101010<>+0(SB), Y5, Y5
 	VPOR           Y5, Y3, Y3
 	VMOVDQU        Y3, 576(AX)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        64(SP), Y3
+	VMOVDQU        64(R11), Y3
 	VPSLLD         $0x01, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
 	VPOR           Y3, Y1, Y1
 	VMOVDQU        Y1, 832(AX)
 	VMOVDQU        Y2, Y1
-	VMOVDQU        192(SP), Y3
+	VMOVDQU        192(R11), Y3
 	VPSLLD         $0x02, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
@@ -1115,7 +1117,7 @@ block:
 	VMOVDQU        Y1, 704(AX)
 	PREFETCHT1     576(R10)
 	VPSRLD         $0x04, Y2, Y1
-	VMOVDQU        192(SP), Y2
+	VMOVDQU        192(R11), Y2
 	VPSLLD         $0x01, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y2, Y2
@@ -1124,14 +1126,14 @@ block:
 	VPERM2F128     $0x20, Y4, Y0, Y1
 	VPERM2F128     $0x31, Y4, Y0, Y0
 	VMOVDQU        Y1, Y2
-	VMOVDQU        96(SP), Y3
+	VMOVDQU        96(R11), Y3
 	VPSLLD         $0x02, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
 	VPOR           Y3, Y2, Y2
 	VMOVDQU        Y2, 608(AX)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        96(SP), Y2
+	VMOVDQU        96(R11), Y2
 	VPSLLD         $0x01, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y2, Y2
@@ -1139,14 +1141,14 @@ block:
 	VMOVDQU        Y1, 864(AX)
 	PREFETCHT1     640(R10)
 	VMOVDQU        Y0, Y1
-	VMOVDQU        224(SP), Y2
+	VMOVDQU        224(R11), Y2
 	VPSLLD         $0x02, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y2, Y2
 	VPOR           Y2, Y1, Y1
 	VMOVDQU        Y1, 736(AX)
 	VPSRLD         $0x04, Y0, Y0
-	VMOVDQU        224(SP), Y1
+	VMOVDQU        224(R11), Y1
 	VPSLLD         $0x01, Y1, Y1
 	VPAND          dwords0f0f0f0f<>+0(SB), Y0, Y0
 	VPAND          dwords10101010<>+0(SB), Y1, Y1
@@ -1179,28 +1181,28 @@ block:
 	VPERM2F128     $0x20, Y7, Y3, Y6
 	VPERM2F128     $0x31, Y7, Y3, Y3
 	VMOVDQU        Y6, Y7
-	VMOVDQU        (SP), Y9
+	VMOVDQU        (R11), Y9
 	VPAND          dwords0f0f0f0f<>+0(SB), Y7, Y7
 	VPAND          dwords10101010<>+0(SB), Y9, Y9
 	VPOR           Y9, Y7, Y7
 	VMOVDQU        Y7, 1024(AX)
 	PREFETCHT1     704(R10)
 	VPSRLD         $0x04, Y6, Y6
-	VMOVDQU        (SP), Y7
+	VMOVDQU        (R11), Y7
 	VPSRLD         $0x01, Y7, Y7
 	VPAND          dwords0f0f0f0f<>+0(SB), Y6, Y6
 	VPAND          dwords10101010<>+0(SB), Y7, Y7
 	VPOR           Y7, Y6, Y6
 	VMOVDQU        Y6, 1280(AX)
 	VMOVDQU        Y3, Y6
-	VMOVDQU        128(SP), Y7
+	VMOVDQU        128(R11), Y7
 	VPAND          dwords0f0f0f0f<>+0(SB), Y6, Y6
 	VPAND          dwords10101010<>+0(SB), Y7, Y7
 	VPOR           Y7, Y6, Y6
 	VMOVDQU        Y6, 1152(AX)
 	PREFETCHT1     768(R10)
 	VPSRLD         $0x04, Y3, Y3
-	VMOVDQU        128(SP), Y6
+	VMOVDQU        128(R11), Y6
 	VPSRLD         $0x01, Y6, Y6
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y3
 	VPAND          dwords10101010<>+0(SB), Y6, Y6
@@ -1209,13 +1211,13 @@ block:
 	VPERM2F128     $0x20, Y2, Y1, Y3
 	VPERM2F128     $0x31, Y2, Y1, Y1
 	VMOVDQU        Y3, Y2
-	VMOVDQU        32(SP), Y6
+	VMOVDQU        32(R11), Y6
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords10101010<>+0(SB), Y6, Y6
 	VPOR           Y6, Y2, Y2
 	VMOVDQU        Y2, 1056(AX)
 	VPSRLD         $0x04, Y3, Y2
-	VMOVDQU        32(SP), Y3
+	VMOVDQU        32(R11), Y3
 	VPSRLD         $0x01, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
@@ -1223,13 +1225,13 @@ block:
 	VMOVDQU        Y2, 1312(AX)
 	PREFETCHT1     832(R10)
 	VMOVDQU        Y1, Y2
-	VMOVDQU        160(SP), Y3
+	VMOVDQU        160(R11), Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
 	VPOR           Y3, Y2, Y2
 	VMOVDQU        Y2, 1184(AX)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        160(SP), Y2
+	VMOVDQU        160(R11), Y2
 	VPSRLD         $0x01, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y2, Y2
@@ -1238,27 +1240,27 @@ block:
 	VPERM2F128     $0x20, Y5, Y8, Y1
 	VPERM2F128     $0x31, Y5, Y8, Y2
 	VMOVDQU        Y1, Y3
-	VMOVDQU        64(SP), Y5
+	VMOVDQU        64(R11), Y5
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y3
 	VPAND          dwords10101010<>+0(SB), Y5, Y5
 	VPOR           Y5, Y3, Y3
 	VMOVDQU        Y3, 1088(AX)
 	PREFETCHT1     896(R10)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        64(SP), Y3
+	VMOVDQU        64(R11), Y3
 	VPSRLD         $0x01, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
 	VPOR           Y3, Y1, Y1
 	VMOVDQU        Y1, 1344(AX)
 	VMOVDQU        Y2, Y1
-	VMOVDQU        192(SP), Y3
+	VMOVDQU        192(R11), Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
 	VPOR           Y3, Y1, Y1
 	VMOVDQU        Y1, 1216(AX)
 	VPSRLD         $0x04, Y2, Y1
-	VMOVDQU        192(SP), Y2
+	VMOVDQU        192(R11), Y2
 	VPSRLD         $0x01, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y2, Y2
@@ -1268,27 +1270,27 @@ block:
 	VPERM2F128     $0x20, Y4, Y0, Y1
 	VPERM2F128     $0x31, Y4, Y0, Y0
 	VMOVDQU        Y1, Y2
-	VMOVDQU        96(SP), Y3
+	VMOVDQU        96(R11), Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
 	VPOR           Y3, Y2, Y2
 	VMOVDQU        Y2, 1120(AX)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        96(SP), Y2
+	VMOVDQU        96(R11), Y2
 	VPSRLD         $0x01, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y2, Y2
 	VPOR           Y2, Y1, Y1
 	VMOVDQU        Y1, 1376(AX)
 	VMOVDQU        Y0, Y1
-	VMOVDQU        224(SP), Y2
+	VMOVDQU        224(R11), Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y2, Y2
 	VPOR           Y2, Y1, Y1
 	VMOVDQU        Y1, 1248(AX)
 	PREFETCHT1     1024(R10)
 	VPSRLD         $0x04, Y0, Y0
-	VMOVDQU        224(SP), Y1
+	VMOVDQU        224(R11), Y1
 	VPSRLD         $0x01, Y1, Y1
 	VPAND          dwords0f0f0f0f<>+0(SB), Y0, Y0
 	VPAND          dwords10101010<>+0(SB), Y1, Y1
@@ -1353,14 +1355,14 @@ block:
 	VPERM2F128     $0x20, Y7, Y3, Y6
 	VPERM2F128     $0x31, Y7, Y3, Y3
 	VMOVDQU        Y6, Y7
-	VMOVDQU        (SP), Y9
+	VMOVDQU        (R11), Y9
 	VPSRLD         $0x02, Y9, Y9
 	VPAND          dwords0f0f0f0f<>+0(SB), Y7, Y7
 	VPAND          dwords10101010<>+0(SB), Y9, Y9
 	VPOR           Y9, Y7, Y7
 	VMOVDQU        Y7, 1536(AX)
 	VPSRLD         $0x04, Y6, Y6
-	VMOVDQU        (SP), Y7
+	VMOVDQU        (R11), Y7
 	VPSRLD         $0x03, Y7, Y7
 	VPAND          dwords0f0f0f0f<>+0(SB), Y6, Y6
 	VPAND          dwords10101010<>+0(SB), Y7, Y7
@@ -1368,14 +1370,14 @@ block:
 	VMOVDQU        Y6, 1792(AX)
 	PREFETCHT1     1088(R10)
 	VMOVDQU        Y3, Y6
-	VMOVDQU        128(SP), Y7
+	VMOVDQU        128(R11), Y7
 	VPSRLD         $0x02, Y7, Y7
 	VPAND          dwords0f0f0f0f<>+0(SB), Y6, Y6
 	VPAND          dwords10101010<>+0(SB), Y7, Y7
 	VPOR           Y7, Y6, Y6
 	VMOVDQU        Y6, 1664(AX)
 	VPSRLD         $0x04, Y3, Y3
-	VMOVDQU        128(SP), Y6
+	VMOVDQU        128(R11), Y6
 	VPSRLD         $0x03, Y6, Y6
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y3
 	VPAND          dwords10101010<>+0(SB), Y6, Y6
@@ -1384,7 +1386,7 @@ block:
 	VPERM2F128     $0x20, Y2, Y1, Y3
 	VPERM2F128     $0x31, Y2, Y1, Y1
 	VMOVDQU        Y3, Y2
-	VMOVDQU        32(SP), Y6
+	VMOVDQU        32(R11), Y6
 	VPSRLD         $0x02, Y6, Y6
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords10101010<>+0(SB), Y6, Y6
@@ -1392,21 +1394,21 @@ block:
 	VMOVDQU        Y2, 1568(AX)
 	PREFETCHT1     1152(R10)
 	VPSRLD         $0x04, Y3, Y2
-	VMOVDQU        32(SP), Y3
+	VMOVDQU        32(R11), Y3
 	VPSRLD         $0x03, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
 	VPOR           Y3, Y2, Y2
 	VMOVDQU        Y2, 1824(AX)
 	VMOVDQU        Y1, Y2
-	VMOVDQU        160(SP), Y3
+	VMOVDQU        160(R11), Y3
 	VPSRLD         $0x02, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
 	VPOR           Y3, Y2, Y2
 	VMOVDQU        Y2, 1696(AX)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        160(SP), Y2
+	VMOVDQU        160(R11), Y2
 	VPSRLD         $0x03, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y2, Y2
@@ -1416,21 +1418,21 @@ block:
 	VPERM2F128     $0x20, Y5, Y8, Y1
 	VPERM2F128     $0x31, Y5, Y8, Y2
 	VMOVDQU        Y1, Y3
-	VMOVDQU        64(SP), Y5
+	VMOVDQU        64(R11), Y5
 	VPSRLD         $0x02, Y5, Y5
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y3
 	VPAND          dwords10101010<>+0(SB), Y5, Y5
 	VPOR           Y5, Y3, Y3
 	VMOVDQU        Y3, 1600(AX)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        64(SP), Y3
+	VMOVDQU        64(R11), Y3
 	VPSRLD         $0x03, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
 	VPOR           Y3, Y1, Y1
 	VMOVDQU        Y1, 1856(AX)
 	VMOVDQU        Y2, Y1
-	VMOVDQU        192(SP), Y3
+	VMOVDQU        192(R11), Y3
 	VPSRLD         $0x02, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
@@ -1438,7 +1440,7 @@ block:
 	VMOVDQU        Y1, 1728(AX)
 	PREFETCHT1     1280(R10)
 	VPSRLD         $0x04, Y2, Y1
-	VMOVDQU        192(SP), Y2
+	VMOVDQU        192(R11), Y2
 	VPSRLD         $0x03, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y2, Y2
@@ -1447,14 +1449,14 @@ block:
 	VPERM2F128     $0x20, Y4, Y0, Y1
 	VPERM2F128     $0x31, Y4, Y0, Y0
 	VMOVDQU        Y1, Y2
-	VMOVDQU        96(SP), Y3
+	VMOVDQU        96(R11), Y3
 	VPSRLD         $0x02, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords10101010<>+0(SB), Y3, Y3
 	VPOR           Y3, Y2, Y2
 	VMOVDQU        Y2, 1632(AX)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        96(SP), Y2
+	VMOVDQU        96(R11), Y2
 	VPSRLD         $0x03, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y2, Y2
@@ -1462,14 +1464,14 @@ block:
 	VMOVDQU        Y1, 1888(AX)
 	PREFETCHT1     1344(R10)
 	VMOVDQU        Y0, Y1
-	VMOVDQU        224(SP), Y2
+	VMOVDQU        224(R11), Y2
 	VPSRLD         $0x02, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords10101010<>+0(SB), Y2, Y2
 	VPOR           Y2, Y1, Y1
 	VMOVDQU        Y1, 1760(AX)
 	VPSRLD         $0x04, Y0, Y0
-	VMOVDQU        224(SP), Y1
+	VMOVDQU        224(R11), Y1
 	VPSRLD         $0x03, Y1, Y1
 	VPAND          dwords0f0f0f0f<>+0(SB), Y0, Y0
 	VPAND          dwords10101010<>+0(SB), Y1, Y1
@@ -1498,7 +1500,7 @@ GLOBL dwords10101010<>(SB), RODATA|NOPTR, $32
 
 // func unpackQ6K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
-TEXT ·unpackQ6K256(SB), $512-56
+TEXT ·unpackQ6K256(SB), $576-56
 	MOVQ codes+0(FP), AX
 	MOVQ scales+8(FP), CX
 	MOVQ src+24(FP), DX
@@ -1507,6 +1509,8 @@ TEXT ·unpackQ6K256(SB), $512-56
 	LEAQ (DX)(BX*4), DI
 	MOVQ blocks+40(FP), R8
 	MOVQ ahead+48(FP), R9
+	LEAQ 63(SP), R10
+	ANDQ $-64, R10
 
 block:
 	VPXOR          Y0, Y0, Y0
@@ -1637,20 +1641,20 @@ block:
 	VUNPCKHPD      Y6, Y4, Y4
 	VPERM2F128     $0x20, Y7, Y3, Y6
 	VPERM2F128     $0x31, Y7, Y3, Y3
-	VMOVDQU        Y6, (SP)
-	VMOVDQU        Y3, 128(SP)
+	VMOVDQU        Y6, (R10)
+	VMOVDQU        Y3, 128(R10)
 	VPERM2F128     $0x20, Y2, Y1, Y3
 	VPERM2F128     $0x31, Y2, Y1, Y1
-	VMOVDQU        Y3, 32(SP)
-	VMOVDQU        Y1, 160(SP)
+	VMOVDQU        Y3, 32(R10)
+	VMOVDQU        Y1, 160(R10)
 	VPERM2F128     $0x20, Y5, Y8, Y1
 	VPERM2F128     $0x31, Y5, Y8, Y2
-	VMOVDQU        Y1, 64(SP)
-	VMOVDQU        Y2, 192(SP)
+	VMOVDQU        Y1, 64(R10)
+	VMOVDQU        Y2, 192(R10)
 	VPERM2F128     $0x20, Y4, Y0, Y1
 	VPERM2F128     $0x31, Y4, Y0, Y0
-	VMOVDQU        Y1, 96(SP)
-	VMOVDQU        Y0, 224(SP)
+	VMOVDQU        Y1, 96(R10)
+	VMOVDQU        Y0, 224(R10)
 	VMOVDQU        160(DX), Y0
 	VMOVDQU        160(DX)(BX*1), Y1
 	VMOVDQU        160(DX)(BX*2), Y2
@@ -1677,20 +1681,20 @@ block:
 	VUNPCKHPD      Y6, Y4, Y4
 	VPERM2F128     $0x20, Y7, Y3, Y6
 	VPERM2F128     $0x31, Y7, Y3, Y3
-	VMOVDQU        Y6, 256(SP)
-	VMOVDQU        Y3, 384(SP)
+	VMOVDQU        Y6, 256(R10)
+	VMOVDQU        Y3, 384(R10)
 	VPERM2F128     $0x20, Y2, Y1, Y3
 	VPERM2F128     $0x31, Y2, Y1, Y1
-	VMOVDQU        Y3, 288(SP)
-	VMOVDQU        Y1, 416(SP)
+	VMOVDQU        Y3, 288(R10)
+	VMOVDQU        Y1, 416(R10)
 	VPERM2F128     $0x20, Y5, Y8, Y1
 	VPERM2F128     $0x31, Y5, Y8, Y2
-	VMOVDQU        Y1, 320(SP)
-	VMOVDQU        Y2, 448(SP)
+	VMOVDQU        Y1, 320(R10)
+	VMOVDQU        Y2, 448(R10)
 	VPERM2F128     $0x20, Y4, Y0, Y1
 	VPERM2F128     $0x31, Y4, Y0, Y0
-	VMOVDQU        Y1, 352(SP)
-	VMOVDQU        Y0, 480(SP)
+	VMOVDQU        Y1, 352(R10)
+	VMOVDQU        Y0, 480(R10)
 	VMOVDQU        (DX), Y0
 	VMOVDQU        (DX)(BX*1), Y1
 	VMOVDQU        (DX)(BX*2), Y2
@@ -1718,7 +1722,7 @@ block:
 	VPERM2F128     $0x20, Y7, Y3, Y6
 	VPERM2F128     $0x31, Y7, Y3, Y3
 	VMOVDQU        Y6, Y7
-	VMOVDQU        (SP), Y9
+	VMOVDQU        (R10), Y9
 	VPSLLD         $0x04, Y9, Y9
 	VPAND          dwords0f0f0f0f<>+0(SB), Y7, Y7
 	VPAND          dwords30303030<>+0(SB), Y9, Y9
@@ -1727,14 +1731,14 @@ block:
 	VMOVDQU        Y7, (AX)
 	PREFETCHT1     (R9)
 	VPSRLD         $0x04, Y6, Y6
-	VMOVDQU        (SP), Y7
+	VMOVDQU        (R10), Y7
 	VPAND          dwords0f0f0f0f<>+0(SB), Y6, Y6
 	VPAND          dwords30303030<>+0(SB), Y7, Y7
 	VPOR           Y7, Y6, Y6
 	VPSUBB         dwords20202020<>+0(SB), Y6, Y6
 	VMOVDQU        Y6, 512(AX)
 	VMOVDQU        Y3, Y6
-	VMOVDQU        128(SP), Y7
+	VMOVDQU        128(R10), Y7
 	VPSLLD         $0x04, Y7, Y7
 	VPAND          dwords0f0f0f0f<>+0(SB), Y6, Y6
 	VPAND          dwords30303030<>+0(SB), Y7, Y7
@@ -1743,7 +1747,7 @@ block:
 	VMOVDQU        Y6, 128(AX)
 	PREFETCHT1     64(R9)
 	VPSRLD         $0x04, Y3, Y3
-	VMOVDQU        128(SP), Y6
+	VMOVDQU        128(R10), Y6
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y3
 	VPAND          dwords30303030<>+0(SB), Y6, Y6
 	VPOR           Y6, Y3, Y3
@@ -1752,7 +1756,7 @@ block:
 	VPERM2F128     $0x20, Y2, Y1, Y3
 	VPERM2F128     $0x31, Y2, Y1, Y1
 	VMOVDQU        Y3, Y2
-	VMOVDQU        32(SP), Y6
+	VMOVDQU        32(R10), Y6
 	VPSLLD         $0x04, Y6, Y6
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords30303030<>+0(SB), Y6, Y6
@@ -1761,14 +1765,14 @@ block:
 	VMOVDQU        Y2, 32(AX)
 	PREFETCHT1     128(R9)
 	VPSRLD         $0x04, Y3, Y2
-	VMOVDQU        32(SP), Y3
+	VMOVDQU        32(R10), Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
 	VPOR           Y3, Y2, Y2
 	VPSUBB         dwords20202020<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 544(AX)
 	VMOVDQU        Y1, Y2
-	VMOVDQU        160(SP), Y3
+	VMOVDQU        160(R10), Y3
 	VPSLLD         $0x04, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
@@ -1776,7 +1780,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 160(AX)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        160(SP), Y2
+	VMOVDQU        160(R10), Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y2, Y2
 	VPOR           Y2, Y1, Y1
@@ -1786,7 +1790,7 @@ block:
 	VPERM2F128     $0x20, Y5, Y8, Y1
 	VPERM2F128     $0x31, Y5, Y8, Y2
 	VMOVDQU        Y1, Y3
-	VMOVDQU        64(SP), Y5
+	VMOVDQU        64(R10), Y5
 	VPSLLD         $0x04, Y5, Y5
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y3
 	VPAND          dwords30303030<>+0(SB), Y5, Y5
@@ -1794,7 +1798,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y3, Y3
 	VMOVDQU        Y3, 64(AX)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        64(SP), Y3
+	VMOVDQU        64(R10), Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
 	VPOR           Y3, Y1, Y1
@@ -1802,7 +1806,7 @@ block:
 	VMOVDQU        Y1, 576(AX)
 	PREFETCHT1     256(R9)
 	VMOVDQU        Y2, Y1
-	VMOVDQU        192(SP), Y3
+	VMOVDQU        192(R10), Y3
 	VPSLLD         $0x04, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
@@ -1810,7 +1814,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 192(AX)
 	VPSRLD         $0x04, Y2, Y1
-	VMOVDQU        192(SP), Y2
+	VMOVDQU        192(R10), Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y2, Y2
 	VPOR           Y2, Y1, Y1
@@ -1820,7 +1824,7 @@ block:
 	VPERM2F128     $0x20, Y4, Y0, Y1
 	VPERM2F128     $0x31, Y4, Y0, Y0
 	VMOVDQU        Y1, Y2
-	VMOVDQU        96(SP), Y3
+	VMOVDQU        96(R10), Y3
 	VPSLLD         $0x04, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
@@ -1828,14 +1832,14 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 96(AX)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        96(SP), Y2
+	VMOVDQU        96(R10), Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y2, Y2
 	VPOR           Y2, Y1, Y1
 	VPSUBB         dwords20202020<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 608(AX)
 	VMOVDQU        Y0, Y1
-	VMOVDQU        224(SP), Y2
+	VMOVDQU        224(R10), Y2
 	VPSLLD         $0x04, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y2, Y2
@@ -1844,7 +1848,7 @@ block:
 	VMOVDQU        Y1, 224(AX)
 	PREFETCHT1     384(R9)
 	VPSRLD         $0x04, Y0, Y0
-	VMOVDQU        224(SP), Y1
+	VMOVDQU        224(R10), Y1
 	VPAND          dwords0f0f0f0f<>+0(SB), Y0, Y0
 	VPAND          dwords30303030<>+0(SB), Y1, Y1
 	VPOR           Y1, Y0, Y0
@@ -1877,7 +1881,7 @@ block:
 	VPERM2F128     $0x20, Y7, Y3, Y6
 	VPERM2F128     $0x31, Y7, Y3, Y3
 	VMOVDQU        Y6, Y7
-	VMOVDQU        (SP), Y9
+	VMOVDQU        (R10), Y9
 	VPSLLD         $0x02, Y9, Y9
 	VPAND          dwords0f0f0f0f<>+0(SB), Y7, Y7
 	VPAND          dwords30303030<>+0(SB), Y9, Y9
@@ -1886,7 +1890,7 @@ block:
 	VMOVDQU        Y7, 256(AX)
 	PREFETCHT1     448(R9)
 	VPSRLD         $0x04, Y6, Y6
-	VMOVDQU        (SP), Y7
+	VMOVDQU        (R10), Y7
 	VPSRLD         $0x02, Y7, Y7
 	VPAND          dwords0f0f0f0f<>+0(SB), Y6, Y6
 	VPAND          dwords30303030<>+0(SB), Y7, Y7
@@ -1894,7 +1898,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y6, Y6
 	VMOVDQU        Y6, 768(AX)
 	VMOVDQU        Y3, Y6
-	VMOVDQU        128(SP), Y7
+	VMOVDQU        128(R10), Y7
 	VPSLLD         $0x02, Y7, Y7
 	VPAND          dwords0f0f0f0f<>+0(SB), Y6, Y6
 	VPAND          dwords30303030<>+0(SB), Y7, Y7
@@ -1903,7 +1907,7 @@ block:
 	VMOVDQU        Y6, 384(AX)
 	PREFETCHT1     512(R9)
 	VPSRLD         $0x04, Y3, Y3
-	VMOVDQU        128(SP), Y6
+	VMOVDQU        128(R10), Y6
 	VPSRLD         $0x02, Y6, Y6
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y3
 	VPAND          dwords30303030<>+0(SB), Y6, Y6
@@ -1913,7 +1917,7 @@ block:
 	VPERM2F128     $0x20, Y2, Y1, Y3
 	VPERM2F128     $0x31, Y2, Y1, Y1
 	VMOVDQU        Y3, Y2
-	VMOVDQU        32(SP), Y6
+	VMOVDQU        32(R10), Y6
 	VPSLLD         $0x02, Y6, Y6
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords30303030<>+0(SB), Y6, Y6
@@ -1921,7 +1925,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 288(AX)
 	VPSRLD         $0x04, Y3, Y2
-	VMOVDQU        32(SP), Y3
+	VMOVDQU        32(R10), Y3
 	VPSRLD         $0x02, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
@@ -1930,7 +1934,7 @@ block:
 	VMOVDQU        Y2, 800(AX)
 	PREFETCHT1     576(R9)
 	VMOVDQU        Y1, Y2
-	VMOVDQU        160(SP), Y3
+	VMOVDQU        160(R10), Y3
 	VPSLLD         $0x02, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
@@ -1938,7 +1942,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 416(AX)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        160(SP), Y2
+	VMOVDQU        160(R10), Y2
 	VPSRLD         $0x02, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y2, Y2
@@ -1949,7 +1953,7 @@ block:
 	VPERM2F128     $0x20, Y5, Y8, Y1
 	VPERM2F128     $0x31, Y5, Y8, Y2
 	VMOVDQU        Y1, Y3
-	VMOVDQU        64(SP), Y5
+	VMOVDQU        64(R10), Y5
 	VPSLLD         $0x02, Y5, Y5
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y3
 	VPAND          dwords30303030<>+0(SB), Y5, Y5
@@ -1957,7 +1961,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y3, Y3
 	VMOVDQU        Y3, 320(AX)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        64(SP), Y3
+	VMOVDQU        64(R10), Y3
 	VPSRLD         $0x02, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
@@ -1965,7 +1969,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 832(AX)
 	VMOVDQU        Y2, Y1
-	VMOVDQU        192(SP), Y3
+	VMOVDQU        192(R10), Y3
 	VPSLLD         $0x02, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
@@ -1974,7 +1978,7 @@ block:
 	VMOVDQU        Y1, 448(AX)
 	PREFETCHT1     704(R9)
 	VPSRLD         $0x04, Y2, Y1
-	VMOVDQU        192(SP), Y2
+	VMOVDQU        192(R10), Y2
 	VPSRLD         $0x02, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y2, Y2
@@ -1984,7 +1988,7 @@ block:
 	VPERM2F128     $0x20, Y4, Y0, Y1
 	VPERM2F128     $0x31, Y4, Y0, Y0
 	VMOVDQU        Y1, Y2
-	VMOVDQU        96(SP), Y3
+	VMOVDQU        96(R10), Y3
 	VPSLLD         $0x02, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
@@ -1993,7 +1997,7 @@ block:
 	VMOVDQU        Y2, 352(AX)
 	PREFETCHT1     768(R9)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        96(SP), Y2
+	VMOVDQU        96(R10), Y2
 	VPSRLD         $0x02, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y2, Y2
@@ -2001,7 +2005,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 864(AX)
 	VMOVDQU        Y0, Y1
-	VMOVDQU        224(SP), Y2
+	VMOVDQU        224(R10), Y2
 	VPSLLD         $0x02, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y2, Y2
@@ -2010,7 +2014,7 @@ block:
 	VMOVDQU        Y1, 480(AX)
 	PREFETCHT1     832(R9)
 	VPSRLD         $0x04, Y0, Y0
-	VMOVDQU        224(SP), Y1
+	VMOVDQU        224(R10), Y1
 	VPSRLD         $0x02, Y1, Y1
 	VPAND          dwords0f0f0f0f<>+0(SB), Y0, Y0
 	VPAND          dwords30303030<>+0(SB), Y1, Y1
@@ -2044,7 +2048,7 @@ block:
 	VPERM2F128     $0x20, Y7, Y3, Y6
 	VPERM2F128     $0x31, Y7, Y3, Y3
 	VMOVDQU        Y6, Y7
-	VMOVDQU        256(SP), Y9
+	VMOVDQU        256(R10), Y9
 	VPSLLD         $0x04, Y9, Y9
 	VPAND          dwords0f0f0f0f<>+0(SB), Y7, Y7
 	VPAND          dwords30303030<>+0(SB), Y9, Y9
@@ -2052,7 +2056,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y7, Y7
 	VMOVDQU        Y7, 1024(AX)
 	VPSRLD         $0x04, Y6, Y6
-	VMOVDQU        256(SP), Y7
+	VMOVDQU        256(R10), Y7
 	VPAND          dwords0f0f0f0f<>+0(SB), Y6, Y6
 	VPAND          dwords30303030<>+0(SB), Y7, Y7
 	VPOR           Y7, Y6, Y6
@@ -2060,7 +2064,7 @@ block:
 	VMOVDQU        Y6, 1536(AX)
 	PREFETCHT1     896(R9)
 	VMOVDQU        Y3, Y6
-	VMOVDQU        384(SP), Y7
+	VMOVDQU        384(R10), Y7
 	VPSLLD         $0x04, Y7, Y7
 	VPAND          dwords0f0f0f0f<>+0(SB), Y6, Y6
 	VPAND          dwords30303030<>+0(SB), Y7, Y7
@@ -2068,7 +2072,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y6, Y6
 	VMOVDQU        Y6, 1152(AX)
 	VPSRLD         $0x04, Y3, Y3
-	VMOVDQU        384(SP), Y6
+	VMOVDQU        384(R10), Y6
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y3
 	VPAND          dwords30303030<>+0(SB), Y6, Y6
 	VPOR           Y6, Y3, Y3
@@ -2078,7 +2082,7 @@ block:
 	VPERM2F128     $0x20, Y2, Y1, Y3
 	VPERM2F128     $0x31, Y2, Y1, Y1
 	VMOVDQU        Y3, Y2
-	VMOVDQU        288(SP), Y6
+	VMOVDQU        288(R10), Y6
 	VPSLLD         $0x04, Y6, Y6
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords30303030<>+0(SB), Y6, Y6
@@ -2086,7 +2090,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 1056(AX)
 	VPSRLD         $0x04, Y3, Y2
-	VMOVDQU        288(SP), Y3
+	VMOVDQU        288(R10), Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
 	VPOR           Y3, Y2, Y2
@@ -2094,7 +2098,7 @@ block:
 	VMOVDQU        Y2, 1568(AX)
 	PREFETCHT1     1024(R9)
 	VMOVDQU        Y1, Y2
-	VMOVDQU        416(SP), Y3
+	VMOVDQU        416(R10), Y3
 	VPSLLD         $0x04, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
@@ -2102,7 +2106,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 1184(AX)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        416(SP), Y2
+	VMOVDQU        416(R10), Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y2, Y2
 	VPOR           Y2, Y1, Y1
@@ -2111,7 +2115,7 @@ block:
 	VPERM2F128     $0x20, Y5, Y8, Y1
 	VPERM2F128     $0x31, Y5, Y8, Y2
 	VMOVDQU        Y1, Y3
-	VMOVDQU        320(SP), Y5
+	VMOVDQU        320(R10), Y5
 	VPSLLD         $0x04, Y5, Y5
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y3
 	VPAND          dwords30303030<>+0(SB), Y5, Y5
@@ -2120,14 +2124,14 @@ block:
 	VMOVDQU        Y3, 1088(AX)
 	PREFETCHT1     1088(R9)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        320(SP), Y3
+	VMOVDQU        320(R10), Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
 	VPOR           Y3, Y1, Y1
 	VPSUBB         dwords20202020<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 1600(AX)
 	VMOVDQU        Y2, Y1
-	VMOVDQU        448(SP), Y3
+	VMOVDQU        448(R10), Y3
 	VPSLLD         $0x04, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
@@ -2136,7 +2140,7 @@ block:
 	VMOVDQU        Y1, 1216(AX)
 	PREFETCHT1     1152(R9)
 	VPSRLD         $0x04, Y2, Y1
-	VMOVDQU        448(SP), Y2
+	VMOVDQU        448(R10), Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y2, Y2
 	VPOR           Y2, Y1, Y1
@@ -2145,7 +2149,7 @@ block:
 	VPERM2F128     $0x20, Y4, Y0, Y1
 	VPERM2F128     $0x31, Y4, Y0, Y0
 	VMOVDQU        Y1, Y2
-	VMOVDQU        352(SP), Y3
+	VMOVDQU        352(R10), Y3
 	VPSLLD         $0x04, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
@@ -2153,7 +2157,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 1120(AX)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        352(SP), Y2
+	VMOVDQU        352(R10), Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y2, Y2
 	VPOR           Y2, Y1, Y1
@@ -2161,7 +2165,7 @@ block:
 	VMOVDQU        Y1, 1632(AX)
 	PREFETCHT1     1216(R9)
 	VMOVDQU        Y0, Y1
-	VMOVDQU        480(SP), Y2
+	VMOVDQU        480(R10), Y2
 	VPSLLD         $0x04, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y2, Y2
@@ -2169,7 +2173,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 1248(AX)
 	VPSRLD         $0x04, Y0, Y0
-	VMOVDQU        480(SP), Y1
+	VMOVDQU        480(R10), Y1
 	VPAND          dwords0f0f0f0f<>+0(SB), Y0, Y0
 	VPAND          dwords30303030<>+0(SB), Y1, Y1
 	VPOR           Y1, Y0, Y0
@@ -2203,7 +2207,7 @@ block:
 	VPERM2F128     $0x20, Y7, Y3, Y6
 	VPERM2F128     $0x31, Y7, Y3, Y3
 	VMOVDQU        Y6, Y7
-	VMOVDQU        256(SP), Y9
+	VMOVDQU        256(R10), Y9
 	VPSLLD         $0x02, Y9, Y9
 	VPAND          dwords0f0f0f0f<>+0(SB), Y7, Y7
 	VPAND          dwords30303030<>+0(SB), Y9, Y9
@@ -2211,7 +2215,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y7, Y7
 	VMOVDQU        Y7, 1280(AX)
 	VPSRLD         $0x04, Y6, Y6
-	VMOVDQU        256(SP), Y7
+	VMOVDQU        256(R10), Y7
 	VPSRLD         $0x02, Y7, Y7
 	VPAND          dwords0f0f0f0f<>+0(SB), Y6, Y6
 	VPAND          dwords30303030<>+0(SB), Y7, Y7
@@ -2220,7 +2224,7 @@ block:
 	VMOVDQU        Y6, 1792(AX)
 	PREFETCHT1     1344(R9)
 	VMOVDQU        Y3, Y6
-	VMOVDQU        384(SP), Y7
+	VMOVDQU        384(R10), Y7
 	VPSLLD         $0x02, Y7, Y7
 	VPAND          dwords0f0f0f0f<>+0(SB), Y6, Y6
 	VPAND          dwords30303030<>+0(SB), Y7, Y7
@@ -2228,7 +2232,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y6, Y6
 	VMOVDQU        Y6, 1408(AX)
 	VPSRLD         $0x04, Y3, Y3
-	VMOVDQU        384(SP), Y6
+	VMOVDQU        384(R10), Y6
 	VPSRLD         $0x02, Y6, Y6
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y3
 	VPAND          dwords30303030<>+0(SB), Y6, Y6
@@ -2238,7 +2242,7 @@ block:
 	VPERM2F128     $0x20, Y2, Y1, Y3
 	VPERM2F128     $0x31, Y2, Y1, Y1
 	VMOVDQU        Y3, Y2
-	VMOVDQU        288(SP), Y6
+	VMOVDQU        288(R10), Y6
 	VPSLLD         $0x02, Y6, Y6
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords30303030<>+0(SB), Y6, Y6
@@ -2247,7 +2251,7 @@ block:
 	VMOVDQU        Y2, 1312(AX)
 	PREFETCHT1     1408(R9)
 	VPSRLD         $0x04, Y3, Y2
-	VMOVDQU        288(SP), Y3
+	VMOVDQU        288(R10), Y3
 	VPSRLD         $0x02, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
@@ -2255,7 +2259,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 1824(AX)
 	VMOVDQU        Y1, Y2
-	VMOVDQU        416(SP), Y3
+	VMOVDQU        416(R10), Y3
 	VPSLLD         $0x02, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
@@ -2264,7 +2268,7 @@ block:
 	VMOVDQU        Y2, 1440(AX)
 	PREFETCHT1     1472(R9)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        416(SP), Y2
+	VMOVDQU        416(R10), Y2
 	VPSRLD         $0x02, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y2, Y2
@@ -2274,7 +2278,7 @@ block:
 	VPERM2F128     $0x20, Y5, Y8, Y1
 	VPERM2F128     $0x31, Y5, Y8, Y2
 	VMOVDQU        Y1, Y3
-	VMOVDQU        320(SP), Y5
+	VMOVDQU        320(R10), Y5
 	VPSLLD         $0x02, Y5, Y5
 	VPAND          dwords0f0f0f0f<>+0(SB), Y3, Y3
 	VPAND          dwords30303030<>+0(SB), Y5, Y5
@@ -2283,7 +2287,7 @@ block:
 	VMOVDQU        Y3, 1344(AX)
 	PREFETCHT1     1536(R9)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        320(SP), Y3
+	VMOVDQU        320(R10), Y3
 	VPSRLD         $0x02, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
@@ -2291,7 +2295,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 1856(AX)
 	VMOVDQU        Y2, Y1
-	VMOVDQU        448(SP), Y3
+	VMOVDQU        448(R10), Y3
 	VPSLLD         $0x02, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
@@ -2299,7 +2303,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 1472(AX)
 	VPSRLD         $0x04, Y2, Y1
-	VMOVDQU        448(SP), Y2
+	VMOVDQU        448(R10), Y2
 	VPSRLD         $0x02, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y2, Y2
@@ -2310,7 +2314,7 @@ block:
 	VPERM2F128     $0x20, Y4, Y0, Y1
 	VPERM2F128     $0x31, Y4, Y0, Y0
 	VMOVDQU        Y1, Y2
-	VMOVDQU        352(SP), Y3
+	VMOVDQU        352(R10), Y3
 	VPSLLD         $0x02, Y3, Y3
 	VPAND          dwords0f0f0f0f<>+0(SB), Y2, Y2
 	VPAND          dwords30303030<>+0(SB), Y3, Y3
@@ -2318,7 +2322,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 1376(AX)
 	VPSRLD         $0x04, Y1, Y1
-	VMOVDQU        352(SP), Y2
+	VMOVDQU        352(R10), Y2
 	VPSRLD         $0x02, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y2, Y2
@@ -2327,7 +2331,7 @@ block:
 	VMOVDQU        Y1, 1888(AX)
 	PREFETCHT1     1664(R9)
 	VMOVDQU        Y0, Y1
-	VMOVDQU        480(SP), Y2
+	VMOVDQU        480(R10), Y2
 	VPSLLD         $0x02, Y2, Y2
 	VPAND          dwords0f0f0f0f<>+0(SB), Y1, Y1
 	VPAND          dwords30303030<>+0(SB), Y2, Y2
@@ -2335,7 +2339,7 @@ block:
 	VPSUBB         dwords20202020<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 1504(AX)
 	VPSRLD         $0x04, Y0, Y0
-	VMOVDQU        480(SP), Y1
+	VMOVDQU        480(R10), Y1
 	VPSRLD         $0x02, Y1, Y1
 	VPAND          dwords0f0f0f0f<>+0(SB), Y0, Y0
 	VPAND          dwords30303030<>+0(SB), Y1, Y1
@@ -6367,7 +6371,7 @@ GLOBL dwords03030303<>(SB), RODATA|NOPTR, $32
 
 // func unpackQ3K256(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX2, F16C, MMX+
-TEXT ·unpackQ3K256(SB), $256-56
+TEXT ·unpackQ3K256(SB), $320-56
 	MOVQ codes+0(FP), AX
 	MOVQ scales+8(FP), CX
 	MOVQ src+24(FP), DX
@@ -6376,6 +6380,8 @@ TEXT ·unpackQ3K256(SB), $256-56
 	LEAQ (DX)(BX*4), DI
 	MOVQ blocks+40(FP), R8
 	MOVQ ahead+48(FP), R9
+	LEAQ 63(SP), R10
+	ANDQ $-64, R10
 
 block:
 	VPXOR          Y0, Y0, Y0
@@ -6546,20 +6552,20 @@ block:
 	VUNPCKHPD      Y6, Y4, Y4
 	VPERM2F128     $0x20, Y7, Y3, Y6
 	VPERM2F128     $0x31, Y7, Y3, Y3
-	VMOVDQU        Y6, (SP)
-	VMOVDQU        Y3, 128(SP)
+	VMOVDQU        Y6, (R10)
+	VMOVDQU        Y3, 128(R10)
 	VPERM2F128     $0x20, Y2, Y1, Y3
 	VPERM2F128     $0x31, Y2, Y1, Y1
-	VMOVDQU        Y3, 32(SP)
-	VMOVDQU        Y1, 160(SP)
+	VMOVDQU        Y3, 32(R10)
+	VMOVDQU        Y1, 160(R10)
 	VPERM2F128     $0x20, Y5, Y8, Y1
 	VPERM2F128     $0x31, Y5, Y8, Y2
-	VMOVDQU        Y1, 64(SP)
-	VMOVDQU        Y2, 192(SP)
+	VMOVDQU        Y1, 64(R10)
+	VMOVDQU        Y2, 192(R10)
 	VPERM2F128     $0x20, Y4, Y0, Y1
 	VPERM2F128     $0x31, Y4, Y0, Y0
-	VMOVDQU        Y1, 96(SP)
-	VMOVDQU        Y0, 224(SP)
+	VMOVDQU        Y1, 96(R10)
+	VMOVDQU        Y0, 224(R10)
 	VMOVDQU        32(DX), Y0
 	VMOVDQU        32(DX)(BX*1), Y1
 	VMOVDQU        32(DX)(BX*2), Y2
@@ -6587,7 +6593,7 @@ block:
 	VPERM2F128     $0x20, Y7, Y3, Y6
 	VPERM2F128     $0x31, Y7, Y3, Y3
 	VMOVDQU        Y6, Y7
-	VMOVDQU        (SP), Y9
+	VMOVDQU        (R10), Y9
 	VPSLLD         $0x02, Y9, Y9
 	VPAND          dwords03030303<>+0(SB), Y7, Y7
 	VPAND          dwords04040404<>+0(SB), Y9, Y9
@@ -6596,7 +6602,7 @@ block:
 	VMOVDQU        Y7, (AX)
 	PREFETCHT1     (R9)
 	VPSRLD         $0x02, Y6, Y7
-	VMOVDQU        (SP), Y9
+	VMOVDQU        (R10), Y9
 	VPSLLD         $0x01, Y9, Y9
 	VPAND          dwords03030303<>+0(SB), Y7, Y7
 	VPAND          dwords04040404<>+0(SB), Y9, Y9
@@ -6604,14 +6610,14 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y7, Y7
 	VMOVDQU        Y7, 256(AX)
 	VPSRLD         $0x04, Y6, Y7
-	VMOVDQU        (SP), Y9
+	VMOVDQU        (R10), Y9
 	VPAND          dwords03030303<>+0(SB), Y7, Y7
 	VPAND          dwords04040404<>+0(SB), Y9, Y9
 	VPOR           Y9, Y7, Y7
 	VPSUBB         dwords04040404<>+0(SB), Y7, Y7
 	VMOVDQU        Y7, 512(AX)
 	VPSRLD         $0x06, Y6, Y6
-	VMOVDQU        (SP), Y7
+	VMOVDQU        (R10), Y7
 	VPSRLD         $0x01, Y7, Y7
 	VPAND          dwords03030303<>+0(SB), Y6, Y6
 	VPAND          dwords04040404<>+0(SB), Y7, Y7
@@ -6619,7 +6625,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y6, Y6
 	VMOVDQU        Y6, 768(AX)
 	VMOVDQU        Y3, Y6
-	VMOVDQU        128(SP), Y7
+	VMOVDQU        128(R10), Y7
 	VPSLLD         $0x02, Y7, Y7
 	VPAND          dwords03030303<>+0(SB), Y6, Y6
 	VPAND          dwords04040404<>+0(SB), Y7, Y7
@@ -6628,7 +6634,7 @@ block:
 	VMOVDQU        Y6, 128(AX)
 	PREFETCHT1     64(R9)
 	VPSRLD         $0x02, Y3, Y6
-	VMOVDQU        128(SP), Y7
+	VMOVDQU        128(R10), Y7
 	VPSLLD         $0x01, Y7, Y7
 	VPAND          dwords03030303<>+0(SB), Y6, Y6
 	VPAND          dwords04040404<>+0(SB), Y7, Y7
@@ -6636,14 +6642,14 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y6, Y6
 	VMOVDQU        Y6, 384(AX)
 	VPSRLD         $0x04, Y3, Y6
-	VMOVDQU        128(SP), Y7
+	VMOVDQU        128(R10), Y7
 	VPAND          dwords03030303<>+0(SB), Y6, Y6
 	VPAND          dwords04040404<>+0(SB), Y7, Y7
 	VPOR           Y7, Y6, Y6
 	VPSUBB         dwords04040404<>+0(SB), Y6, Y6
 	VMOVDQU        Y6, 640(AX)
 	VPSRLD         $0x06, Y3, Y3
-	VMOVDQU        128(SP), Y6
+	VMOVDQU        128(R10), Y6
 	VPSRLD         $0x01, Y6, Y6
 	VPAND          dwords03030303<>+0(SB), Y3, Y3
 	VPAND          dwords04040404<>+0(SB), Y6, Y6
@@ -6653,7 +6659,7 @@ block:
 	VPERM2F128     $0x20, Y2, Y1, Y3
 	VPERM2F128     $0x31, Y2, Y1, Y1
 	VMOVDQU        Y3, Y2
-	VMOVDQU        32(SP), Y6
+	VMOVDQU        32(R10), Y6
 	VPSLLD         $0x02, Y6, Y6
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y6, Y6
@@ -6661,7 +6667,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 32(AX)
 	VPSRLD         $0x02, Y3, Y2
-	VMOVDQU        32(SP), Y6
+	VMOVDQU        32(R10), Y6
 	VPSLLD         $0x01, Y6, Y6
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y6, Y6
@@ -6670,14 +6676,14 @@ block:
 	VMOVDQU        Y2, 288(AX)
 	PREFETCHT1     128(R9)
 	VPSRLD         $0x04, Y3, Y2
-	VMOVDQU        32(SP), Y6
+	VMOVDQU        32(R10), Y6
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y6, Y6
 	VPOR           Y6, Y2, Y2
 	VPSUBB         dwords04040404<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 544(AX)
 	VPSRLD         $0x06, Y3, Y2
-	VMOVDQU        32(SP), Y3
+	VMOVDQU        32(R10), Y3
 	VPSRLD         $0x01, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -6685,7 +6691,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 800(AX)
 	VMOVDQU        Y1, Y2
-	VMOVDQU        160(SP), Y3
+	VMOVDQU        160(R10), Y3
 	VPSLLD         $0x02, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -6693,7 +6699,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 160(AX)
 	VPSRLD         $0x02, Y1, Y2
-	VMOVDQU        160(SP), Y3
+	VMOVDQU        160(R10), Y3
 	VPSLLD         $0x01, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -6702,14 +6708,14 @@ block:
 	VMOVDQU        Y2, 416(AX)
 	PREFETCHT1     192(R9)
 	VPSRLD         $0x04, Y1, Y2
-	VMOVDQU        160(SP), Y3
+	VMOVDQU        160(R10), Y3
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
 	VPOR           Y3, Y2, Y2
 	VPSUBB         dwords04040404<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 672(AX)
 	VPSRLD         $0x06, Y1, Y1
-	VMOVDQU        160(SP), Y2
+	VMOVDQU        160(R10), Y2
 	VPSRLD         $0x01, Y2, Y2
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y2, Y2
@@ -6719,7 +6725,7 @@ block:
 	VPERM2F128     $0x20, Y5, Y8, Y1
 	VPERM2F128     $0x31, Y5, Y8, Y2
 	VMOVDQU        Y1, Y3
-	VMOVDQU        64(SP), Y5
+	VMOVDQU        64(R10), Y5
 	VPSLLD         $0x02, Y5, Y5
 	VPAND          dwords03030303<>+0(SB), Y3, Y3
 	VPAND          dwords04040404<>+0(SB), Y5, Y5
@@ -6727,7 +6733,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y3, Y3
 	VMOVDQU        Y3, 64(AX)
 	VPSRLD         $0x02, Y1, Y3
-	VMOVDQU        64(SP), Y5
+	VMOVDQU        64(R10), Y5
 	VPSLLD         $0x01, Y5, Y5
 	VPAND          dwords03030303<>+0(SB), Y3, Y3
 	VPAND          dwords04040404<>+0(SB), Y5, Y5
@@ -6735,7 +6741,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y3, Y3
 	VMOVDQU        Y3, 320(AX)
 	VPSRLD         $0x04, Y1, Y3
-	VMOVDQU        64(SP), Y5
+	VMOVDQU        64(R10), Y5
 	VPAND          dwords03030303<>+0(SB), Y3, Y3
 	VPAND          dwords04040404<>+0(SB), Y5, Y5
 	VPOR           Y5, Y3, Y3
@@ -6743,7 +6749,7 @@ block:
 	VMOVDQU        Y3, 576(AX)
 	PREFETCHT1     256(R9)
 	VPSRLD         $0x06, Y1, Y1
-	VMOVDQU        64(SP), Y3
+	VMOVDQU        64(R10), Y3
 	VPSRLD         $0x01, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -6751,7 +6757,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 832(AX)
 	VMOVDQU        Y2, Y1
-	VMOVDQU        192(SP), Y3
+	VMOVDQU        192(R10), Y3
 	VPSLLD         $0x02, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -6759,7 +6765,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 192(AX)
 	VPSRLD         $0x02, Y2, Y1
-	VMOVDQU        192(SP), Y3
+	VMOVDQU        192(R10), Y3
 	VPSLLD         $0x01, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -6767,7 +6773,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 448(AX)
 	VPSRLD         $0x04, Y2, Y1
-	VMOVDQU        192(SP), Y3
+	VMOVDQU        192(R10), Y3
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
 	VPOR           Y3, Y1, Y1
@@ -6775,7 +6781,7 @@ block:
 	VMOVDQU        Y1, 704(AX)
 	PREFETCHT1     320(R9)
 	VPSRLD         $0x06, Y2, Y1
-	VMOVDQU        192(SP), Y2
+	VMOVDQU        192(R10), Y2
 	VPSRLD         $0x01, Y2, Y2
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y2, Y2
@@ -6785,7 +6791,7 @@ block:
 	VPERM2F128     $0x20, Y4, Y0, Y1
 	VPERM2F128     $0x31, Y4, Y0, Y0
 	VMOVDQU        Y1, Y2
-	VMOVDQU        96(SP), Y3
+	VMOVDQU        96(R10), Y3
 	VPSLLD         $0x02, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -6793,7 +6799,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 96(AX)
 	VPSRLD         $0x02, Y1, Y2
-	VMOVDQU        96(SP), Y3
+	VMOVDQU        96(R10), Y3
 	VPSLLD         $0x01, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -6801,14 +6807,14 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 352(AX)
 	VPSRLD         $0x04, Y1, Y2
-	VMOVDQU        96(SP), Y3
+	VMOVDQU        96(R10), Y3
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
 	VPOR           Y3, Y2, Y2
 	VPSUBB         dwords04040404<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 608(AX)
 	VPSRLD         $0x06, Y1, Y1
-	VMOVDQU        96(SP), Y2
+	VMOVDQU        96(R10), Y2
 	VPSRLD         $0x01, Y2, Y2
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y2, Y2
@@ -6817,7 +6823,7 @@ block:
 	VMOVDQU        Y1, 864(AX)
 	PREFETCHT1     384(R9)
 	VMOVDQU        Y0, Y1
-	VMOVDQU        224(SP), Y2
+	VMOVDQU        224(R10), Y2
 	VPSLLD         $0x02, Y2, Y2
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y2, Y2
@@ -6825,7 +6831,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 224(AX)
 	VPSRLD         $0x02, Y0, Y1
-	VMOVDQU        224(SP), Y2
+	VMOVDQU        224(R10), Y2
 	VPSLLD         $0x01, Y2, Y2
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y2, Y2
@@ -6833,14 +6839,14 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 480(AX)
 	VPSRLD         $0x04, Y0, Y1
-	VMOVDQU        224(SP), Y2
+	VMOVDQU        224(R10), Y2
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y2, Y2
 	VPOR           Y2, Y1, Y1
 	VPSUBB         dwords04040404<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 736(AX)
 	VPSRLD         $0x06, Y0, Y0
-	VMOVDQU        224(SP), Y1
+	VMOVDQU        224(R10), Y1
 	VPSRLD         $0x01, Y1, Y1
 	VPAND          dwords03030303<>+0(SB), Y0, Y0
 	VPAND          dwords04040404<>+0(SB), Y1, Y1
@@ -6906,7 +6912,7 @@ block:
 	VPERM2F128     $0x20, Y7, Y3, Y6
 	VPERM2F128     $0x31, Y7, Y3, Y3
 	VMOVDQU        Y6, Y7
-	VMOVDQU        (SP), Y9
+	VMOVDQU        (R10), Y9
 	VPSRLD         $0x02, Y9, Y9
 	VPAND          dwords03030303<>+0(SB), Y7, Y7
 	VPAND          dwords04040404<>+0(SB), Y9, Y9
@@ -6915,7 +6921,7 @@ block:
 	VMOVDQU        Y7, 1024(AX)
 	PREFETCHT1     448(R9)
 	VPSRLD         $0x02, Y6, Y7
-	VMOVDQU        (SP), Y9
+	VMOVDQU        (R10), Y9
 	VPSRLD         $0x03, Y9, Y9
 	VPAND          dwords03030303<>+0(SB), Y7, Y7
 	VPAND          dwords04040404<>+0(SB), Y9, Y9
@@ -6923,7 +6929,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y7, Y7
 	VMOVDQU        Y7, 1280(AX)
 	VPSRLD         $0x04, Y6, Y7
-	VMOVDQU        (SP), Y9
+	VMOVDQU        (R10), Y9
 	VPSRLD         $0x04, Y9, Y9
 	VPAND          dwords03030303<>+0(SB), Y7, Y7
 	VPAND          dwords04040404<>+0(SB), Y9, Y9
@@ -6931,7 +6937,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y7, Y7
 	VMOVDQU        Y7, 1536(AX)
 	VPSRLD         $0x06, Y6, Y6
-	VMOVDQU        (SP), Y7
+	VMOVDQU        (R10), Y7
 	VPSRLD         $0x05, Y7, Y7
 	VPAND          dwords03030303<>+0(SB), Y6, Y6
 	VPAND          dwords04040404<>+0(SB), Y7, Y7
@@ -6939,7 +6945,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y6, Y6
 	VMOVDQU        Y6, 1792(AX)
 	VMOVDQU        Y3, Y6
-	VMOVDQU        128(SP), Y7
+	VMOVDQU        128(R10), Y7
 	VPSRLD         $0x02, Y7, Y7
 	VPAND          dwords03030303<>+0(SB), Y6, Y6
 	VPAND          dwords04040404<>+0(SB), Y7, Y7
@@ -6948,7 +6954,7 @@ block:
 	VMOVDQU        Y6, 1152(AX)
 	PREFETCHT1     512(R9)
 	VPSRLD         $0x02, Y3, Y6
-	VMOVDQU        128(SP), Y7
+	VMOVDQU        128(R10), Y7
 	VPSRLD         $0x03, Y7, Y7
 	VPAND          dwords03030303<>+0(SB), Y6, Y6
 	VPAND          dwords04040404<>+0(SB), Y7, Y7
@@ -6956,7 +6962,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y6, Y6
 	VMOVDQU        Y6, 1408(AX)
 	VPSRLD         $0x04, Y3, Y6
-	VMOVDQU        128(SP), Y7
+	VMOVDQU        128(R10), Y7
 	VPSRLD         $0x04, Y7, Y7
 	VPAND          dwords03030303<>+0(SB), Y6, Y6
 	VPAND          dwords04040404<>+0(SB), Y7, Y7
@@ -6964,7 +6970,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y6, Y6
 	VMOVDQU        Y6, 1664(AX)
 	VPSRLD         $0x06, Y3, Y3
-	VMOVDQU        128(SP), Y6
+	VMOVDQU        128(R10), Y6
 	VPSRLD         $0x05, Y6, Y6
 	VPAND          dwords03030303<>+0(SB), Y3, Y3
 	VPAND          dwords04040404<>+0(SB), Y6, Y6
@@ -6974,7 +6980,7 @@ block:
 	VPERM2F128     $0x20, Y2, Y1, Y3
 	VPERM2F128     $0x31, Y2, Y1, Y1
 	VMOVDQU        Y3, Y2
-	VMOVDQU        32(SP), Y6
+	VMOVDQU        32(R10), Y6
 	VPSRLD         $0x02, Y6, Y6
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y6, Y6
@@ -6982,7 +6988,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 1056(AX)
 	VPSRLD         $0x02, Y3, Y2
-	VMOVDQU        32(SP), Y6
+	VMOVDQU        32(R10), Y6
 	VPSRLD         $0x03, Y6, Y6
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y6, Y6
@@ -6991,7 +6997,7 @@ block:
 	VMOVDQU        Y2, 1312(AX)
 	PREFETCHT1     576(R9)
 	VPSRLD         $0x04, Y3, Y2
-	VMOVDQU        32(SP), Y6
+	VMOVDQU        32(R10), Y6
 	VPSRLD         $0x04, Y6, Y6
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y6, Y6
@@ -6999,7 +7005,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 1568(AX)
 	VPSRLD         $0x06, Y3, Y2
-	VMOVDQU        32(SP), Y3
+	VMOVDQU        32(R10), Y3
 	VPSRLD         $0x05, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -7007,7 +7013,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 1824(AX)
 	VMOVDQU        Y1, Y2
-	VMOVDQU        160(SP), Y3
+	VMOVDQU        160(R10), Y3
 	VPSRLD         $0x02, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -7015,7 +7021,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 1184(AX)
 	VPSRLD         $0x02, Y1, Y2
-	VMOVDQU        160(SP), Y3
+	VMOVDQU        160(R10), Y3
 	VPSRLD         $0x03, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -7024,7 +7030,7 @@ block:
 	VMOVDQU        Y2, 1440(AX)
 	PREFETCHT1     640(R9)
 	VPSRLD         $0x04, Y1, Y2
-	VMOVDQU        160(SP), Y3
+	VMOVDQU        160(R10), Y3
 	VPSRLD         $0x04, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -7032,7 +7038,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 1696(AX)
 	VPSRLD         $0x06, Y1, Y1
-	VMOVDQU        160(SP), Y2
+	VMOVDQU        160(R10), Y2
 	VPSRLD         $0x05, Y2, Y2
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y2, Y2
@@ -7042,7 +7048,7 @@ block:
 	VPERM2F128     $0x20, Y5, Y8, Y1
 	VPERM2F128     $0x31, Y5, Y8, Y2
 	VMOVDQU        Y1, Y3
-	VMOVDQU        64(SP), Y5
+	VMOVDQU        64(R10), Y5
 	VPSRLD         $0x02, Y5, Y5
 	VPAND          dwords03030303<>+0(SB), Y3, Y3
 	VPAND          dwords04040404<>+0(SB), Y5, Y5
@@ -7050,7 +7056,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y3, Y3
 	VMOVDQU        Y3, 1088(AX)
 	VPSRLD         $0x02, Y1, Y3
-	VMOVDQU        64(SP), Y5
+	VMOVDQU        64(R10), Y5
 	VPSRLD         $0x03, Y5, Y5
 	VPAND          dwords03030303<>+0(SB), Y3, Y3
 	VPAND          dwords04040404<>+0(SB), Y5, Y5
@@ -7058,7 +7064,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y3, Y3
 	VMOVDQU        Y3, 1344(AX)
 	VPSRLD         $0x04, Y1, Y3
-	VMOVDQU        64(SP), Y5
+	VMOVDQU        64(R10), Y5
 	VPSRLD         $0x04, Y5, Y5
 	VPAND          dwords03030303<>+0(SB), Y3, Y3
 	VPAND          dwords04040404<>+0(SB), Y5, Y5
@@ -7067,7 +7073,7 @@ block:
 	VMOVDQU        Y3, 1600(AX)
 	PREFETCHT1     704(R9)
 	VPSRLD         $0x06, Y1, Y1
-	VMOVDQU        64(SP), Y3
+	VMOVDQU        64(R10), Y3
 	VPSRLD         $0x05, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -7075,7 +7081,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 1856(AX)
 	VMOVDQU        Y2, Y1
-	VMOVDQU        192(SP), Y3
+	VMOVDQU        192(R10), Y3
 	VPSRLD         $0x02, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -7083,7 +7089,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 1216(AX)
 	VPSRLD         $0x02, Y2, Y1
-	VMOVDQU        192(SP), Y3
+	VMOVDQU        192(R10), Y3
 	VPSRLD         $0x03, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -7091,7 +7097,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 1472(AX)
 	VPSRLD         $0x04, Y2, Y1
-	VMOVDQU        192(SP), Y3
+	VMOVDQU        192(R10), Y3
 	VPSRLD         $0x04, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -7100,7 +7106,7 @@ block:
 	VMOVDQU        Y1, 1728(AX)
 	PREFETCHT1     768(R9)
 	VPSRLD         $0x06, Y2, Y1
-	VMOVDQU        192(SP), Y2
+	VMOVDQU        192(R10), Y2
 	VPSRLD         $0x05, Y2, Y2
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y2, Y2
@@ -7110,7 +7116,7 @@ block:
 	VPERM2F128     $0x20, Y4, Y0, Y1
 	VPERM2F128     $0x31, Y4, Y0, Y0
 	VMOVDQU        Y1, Y2
-	VMOVDQU        96(SP), Y3
+	VMOVDQU        96(R10), Y3
 	VPSRLD         $0x02, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -7118,7 +7124,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 1120(AX)
 	VPSRLD         $0x02, Y1, Y2
-	VMOVDQU        96(SP), Y3
+	VMOVDQU        96(R10), Y3
 	VPSRLD         $0x03, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -7126,7 +7132,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 1376(AX)
 	VPSRLD         $0x04, Y1, Y2
-	VMOVDQU        96(SP), Y3
+	VMOVDQU        96(R10), Y3
 	VPSRLD         $0x04, Y3, Y3
 	VPAND          dwords03030303<>+0(SB), Y2, Y2
 	VPAND          dwords04040404<>+0(SB), Y3, Y3
@@ -7134,7 +7140,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, 1632(AX)
 	VPSRLD         $0x06, Y1, Y1
-	VMOVDQU        96(SP), Y2
+	VMOVDQU        96(R10), Y2
 	VPSRLD         $0x05, Y2, Y2
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y2, Y2
@@ -7143,7 +7149,7 @@ block:
 	VMOVDQU        Y1, 1888(AX)
 	PREFETCHT1     832(R9)
 	VMOVDQU        Y0, Y1
-	VMOVDQU        224(SP), Y2
+	VMOVDQU        224(R10), Y2
 	VPSRLD         $0x02, Y2, Y2
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y2, Y2
@@ -7151,7 +7157,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 1248(AX)
 	VPSRLD         $0x02, Y0, Y1
-	VMOVDQU        224(SP), Y2
+	VMOVDQU        224(R10), Y2
 	VPSRLD         $0x03, Y2, Y2
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y2, Y2
@@ -7159,7 +7165,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 1504(AX)
 	VPSRLD         $0x04, Y0, Y1
-	VMOVDQU        224(SP), Y2
+	VMOVDQU        224(R10), Y2
 	VPSRLD         $0x04, Y2, Y2
 	VPAND          dwords03030303<>+0(SB), Y1, Y1
 	VPAND          dwords04040404<>+0(SB), Y2, Y2
@@ -7167,7 +7173,7 @@ block:
 	VPSUBB         dwords04040404<>+0(SB), Y1, Y1
 	VMOVDQU        Y1, 1760(AX)
 	VPSRLD         $0x06, Y0, Y0
-	VMOVDQU        224(SP), Y1
+	VMOVDQU        224(R10), Y1
 	VPSRLD         $0x05, Y1, Y1
 	VPAND          dwords03030303<>+0(SB), Y0, Y0
 	VPAND          dwords04040404<>+0(SB), Y1, Y1
@@ -17515,7 +17521,7 @@ GLOBL dword30303030<>(SB), RODATA|NOPTR, $4
 
 // func unpackQ5K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·unpackQ5K512(SB), $512-56
+TEXT ·unpackQ5K512(SB), $576-56
 	MOVQ         codes+0(FP), AX
 	MOVQ         scales+8(FP), CX
 	MOVQ         mins+16(FP), DX
@@ -17529,6 +17535,8 @@ TEXT ·unpackQ5K512(SB), $512-56
 	MOVQ         ahead+48(FP), R12
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z0
+	LEAQ         63(SP), R13
+	ANDQ         $-64, R13
 
 block:
 	VBROADCASTI32X4 (BX), Z1
@@ -17697,31 +17705,31 @@ block:
 	VSHUFI32X4      $0x88, Z11, Z7, Z16
 	VSHUFI32X4      $0xdd, Z11, Z7, Z7
 	VSHUFI32X4      $0x88, Z16, Z15, Z11
-	VMOVDQU32       Z11, (SP)
+	VMOVDQU32       Z11, (R13)
 	VSHUFI32X4      $0x88, Z7, Z3, Z11
-	VMOVDQU32       Z11, 256(SP)
+	VMOVDQU32       Z11, 256(R13)
 	VSHUFI32X4      $0xdd, Z16, Z15, Z11
 	VMOVDQU32       Z11, Z15
-	VPSLLD          $0x04, (SP), Z16
+	VPSLLD          $0x04, (R13), Z16
 	VPTERNLOGD      $0xe4, Z0, Z16, Z15
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z15, Z15
 	VMOVDQU32       Z15, (AX)
 	PREFETCHT1      (R12)
 	VPSRLD          $0x04, Z11, Z11
-	VPSLLD          $0x03, (SP), Z15
+	VPSLLD          $0x03, (R13), Z15
 	VPTERNLOGD      $0xe4, Z0, Z15, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 512(AX)
 	PREFETCHT1      64(R12)
 	VSHUFI32X4      $0xdd, Z7, Z3, Z3
 	VMOVDQU32       Z3, Z7
-	VPSLLD          $0x04, 256(SP), Z11
+	VPSLLD          $0x04, 256(R13), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z7
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 256(AX)
 	PREFETCHT1      128(R12)
 	VPSRLD          $0x04, Z3, Z3
-	VPSLLD          $0x03, 256(SP), Z7
+	VPSLLD          $0x03, 256(R13), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 768(AX)
@@ -17730,30 +17738,30 @@ block:
 	VSHUFI32X4      $0x88, Z12, Z8, Z4
 	VSHUFI32X4      $0xdd, Z12, Z8, Z7
 	VSHUFI32X4      $0x88, Z4, Z3, Z8
-	VMOVDQU32       Z8, 64(SP)
+	VMOVDQU32       Z8, 64(R13)
 	VSHUFI32X4      $0x88, Z7, Z2, Z8
-	VMOVDQU32       Z8, 320(SP)
+	VMOVDQU32       Z8, 320(R13)
 	VSHUFI32X4      $0xdd, Z4, Z3, Z3
 	VMOVDQU32       Z3, Z4
-	VPSLLD          $0x04, 64(SP), Z8
+	VPSLLD          $0x04, 64(R13), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z4
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 64(AX)
 	PREFETCHT1      192(R12)
 	VPSRLD          $0x04, Z3, Z3
-	VPSLLD          $0x03, 64(SP), Z4
+	VPSLLD          $0x03, 64(R13), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 576(AX)
 	PREFETCHT1      256(R12)
 	VSHUFI32X4      $0xdd, Z7, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VPSLLD          $0x04, 320(SP), Z4
+	VPSLLD          $0x04, 320(R13), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 320(AX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSLLD          $0x03, 320(SP), Z3
+	VPSLLD          $0x03, 320(R13), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 832(AX)
@@ -17763,30 +17771,30 @@ block:
 	VSHUFI32X4      $0x88, Z14, Z10, Z4
 	VSHUFI32X4      $0xdd, Z14, Z10, Z6
 	VSHUFI32X4      $0x88, Z4, Z2, Z7
-	VMOVDQU32       Z7, 128(SP)
+	VMOVDQU32       Z7, 128(R13)
 	VSHUFI32X4      $0x88, Z6, Z3, Z7
-	VMOVDQU32       Z7, 384(SP)
+	VMOVDQU32       Z7, 384(R13)
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VMOVDQU32       Z2, Z4
-	VPSLLD          $0x04, 128(SP), Z7
+	VPSLLD          $0x04, 128(R13), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z4
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 128(AX)
 	PREFETCHT1      384(R12)
 	VPSRLD          $0x04, Z2, Z2
-	VPSLLD          $0x03, 128(SP), Z4
+	VPSLLD          $0x03, 128(R13), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 640(AX)
 	VSHUFI32X4      $0xdd, Z6, Z3, Z2
 	VMOVDQU32       Z2, Z3
-	VPSLLD          $0x04, 384(SP), Z4
+	VPSLLD          $0x04, 384(R13), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 384(AX)
 	PREFETCHT1      448(R12)
 	VPSRLD          $0x04, Z2, Z2
-	VPSLLD          $0x03, 384(SP), Z3
+	VPSLLD          $0x03, 384(R13), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 896(AX)
@@ -17796,30 +17804,30 @@ block:
 	VSHUFI32X4      $0x88, Z13, Z9, Z3
 	VSHUFI32X4      $0xdd, Z13, Z9, Z4
 	VSHUFI32X4      $0x88, Z3, Z2, Z5
-	VMOVDQU32       Z5, 192(SP)
+	VMOVDQU32       Z5, 192(R13)
 	VSHUFI32X4      $0x88, Z4, Z1, Z5
-	VMOVDQU32       Z5, 448(SP)
+	VMOVDQU32       Z5, 448(R13)
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VPSLLD          $0x04, 192(SP), Z5
+	VPSLLD          $0x04, 192(R13), Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 192(AX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSLLD          $0x03, 192(SP), Z3
+	VPSLLD          $0x03, 192(R13), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 704(AX)
 	PREFETCHT1      576(R12)
 	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VMOVDQU32       Z1, Z2
-	VPSLLD          $0x04, 448(SP), Z3
+	VPSLLD          $0x04, 448(R13), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 448(AX)
 	PREFETCHT1      640(R12)
 	VPSRLD          $0x04, Z1, Z1
-	VPSLLD          $0x03, 448(SP), Z2
+	VPSLLD          $0x03, 448(R13), Z2
 	VPTERNLOGD      $0xe4, Z0, Z2, Z1
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z1, Z1
 	VMOVDQU32       Z1, 960(AX)
@@ -17877,50 +17885,50 @@ block:
 	VSHUFI32X4      $0xdd, Z11, Z7, Z7
 	VSHUFI32X4      $0x88, Z16, Z15, Z11
 	VMOVDQU32       Z11, Z18
-	VPSLLD          $0x02, (SP), Z19
+	VPSLLD          $0x02, (R13), Z19
 	VPTERNLOGD      $0xe4, Z0, Z19, Z18
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z18, Z18
 	VMOVDQU32       Z18, 1024(AX)
 	PREFETCHT1      704(R12)
 	VPSRLD          $0x04, Z11, Z11
-	VPSLLD          $0x01, (SP), Z18
+	VPSLLD          $0x01, (R13), Z18
 	VPTERNLOGD      $0xe4, Z0, Z18, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 1536(AX)
 	PREFETCHT1      768(R12)
 	VSHUFI32X4      $0x88, Z7, Z3, Z11
 	VMOVDQU32       Z11, Z18
-	VPSLLD          $0x02, 256(SP), Z19
+	VPSLLD          $0x02, 256(R13), Z19
 	VPTERNLOGD      $0xe4, Z0, Z19, Z18
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z18, Z18
 	VMOVDQU32       Z18, 1280(AX)
 	PREFETCHT1      832(R12)
 	VPSRLD          $0x04, Z11, Z11
-	VPSLLD          $0x01, 256(SP), Z18
+	VPSLLD          $0x01, 256(R13), Z18
 	VPTERNLOGD      $0xe4, Z0, Z18, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 1792(AX)
 	VSHUFI32X4      $0xdd, Z16, Z15, Z11
 	VMOVDQU32       Z11, Z15
-	VMOVDQU32       (SP), Z16
+	VMOVDQU32       (R13), Z16
 	VPTERNLOGD      $0xe4, Z0, Z16, Z15
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z15, Z15
 	VMOVDQU32       Z15, 2048(AX)
 	PREFETCHT1      896(R12)
 	VPSRLD          $0x04, Z11, Z11
-	VPSRLD          $0x01, (SP), Z15
+	VPSRLD          $0x01, (R13), Z15
 	VPTERNLOGD      $0xe4, Z0, Z15, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 2560(AX)
 	PREFETCHT1      960(R12)
 	VSHUFI32X4      $0xdd, Z7, Z3, Z3
 	VMOVDQU32       Z3, Z7
-	VMOVDQU32       256(SP), Z11
+	VMOVDQU32       256(R13), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z7
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 2304(AX)
 	VPSRLD          $0x04, Z3, Z3
-	VPSRLD          $0x01, 256(SP), Z7
+	VPSRLD          $0x01, 256(R13), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2816(AX)
@@ -17931,50 +17939,50 @@ block:
 	VSHUFI32X4      $0xdd, Z12, Z8, Z7
 	VSHUFI32X4      $0x88, Z4, Z3, Z8
 	VMOVDQU32       Z8, Z11
-	VPSLLD          $0x02, 64(SP), Z12
+	VPSLLD          $0x02, 64(R13), Z12
 	VPTERNLOGD      $0xe4, Z0, Z12, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 1088(AX)
 	PREFETCHT1      1088(R12)
 	VPSRLD          $0x04, Z8, Z8
-	VPSLLD          $0x01, 64(SP), Z11
+	VPSLLD          $0x01, 64(R13), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z8
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z8, Z8
 	VMOVDQU32       Z8, 1600(AX)
 	VSHUFI32X4      $0x88, Z7, Z2, Z8
 	VMOVDQU32       Z8, Z11
-	VPSLLD          $0x02, 320(SP), Z12
+	VPSLLD          $0x02, 320(R13), Z12
 	VPTERNLOGD      $0xe4, Z0, Z12, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 1344(AX)
 	PREFETCHT1      1152(R12)
 	VPSRLD          $0x04, Z8, Z8
-	VPSLLD          $0x01, 320(SP), Z11
+	VPSLLD          $0x01, 320(R13), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z8
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z8, Z8
 	VMOVDQU32       Z8, 1856(AX)
 	PREFETCHT1      1216(R12)
 	VSHUFI32X4      $0xdd, Z4, Z3, Z3
 	VMOVDQU32       Z3, Z4
-	VMOVDQU32       64(SP), Z8
+	VMOVDQU32       64(R13), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z4
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 2112(AX)
 	VPSRLD          $0x04, Z3, Z3
-	VPSRLD          $0x01, 64(SP), Z4
+	VPSRLD          $0x01, 64(R13), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2624(AX)
 	PREFETCHT1      1280(R12)
 	VSHUFI32X4      $0xdd, Z7, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VMOVDQU32       320(SP), Z4
+	VMOVDQU32       320(R13), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2368(AX)
 	PREFETCHT1      1344(R12)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x01, 320(SP), Z3
+	VPSRLD          $0x01, 320(R13), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 2880(AX)
@@ -17984,50 +17992,50 @@ block:
 	VSHUFI32X4      $0xdd, Z14, Z10, Z6
 	VSHUFI32X4      $0x88, Z4, Z2, Z7
 	VMOVDQU32       Z7, Z8
-	VPSLLD          $0x02, 128(SP), Z10
+	VPSLLD          $0x02, 128(R13), Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z8
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z8, Z8
 	VMOVDQU32       Z8, 1152(AX)
 	PREFETCHT1      1408(R12)
 	VPSRLD          $0x04, Z7, Z7
-	VPSLLD          $0x01, 128(SP), Z8
+	VPSLLD          $0x01, 128(R13), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z7
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 1664(AX)
 	PREFETCHT1      1472(R12)
 	VSHUFI32X4      $0x88, Z6, Z3, Z7
 	VMOVDQU32       Z7, Z8
-	VPSLLD          $0x02, 384(SP), Z10
+	VPSLLD          $0x02, 384(R13), Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z8
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z8, Z8
 	VMOVDQU32       Z8, 1408(AX)
 	PREFETCHT1      1536(R12)
 	VPSRLD          $0x04, Z7, Z7
-	VPSLLD          $0x01, 384(SP), Z8
+	VPSLLD          $0x01, 384(R13), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z7
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 1920(AX)
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VMOVDQU32       Z2, Z4
-	VMOVDQU32       128(SP), Z7
+	VMOVDQU32       128(R13), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z4
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 2176(AX)
 	PREFETCHT1      1600(R12)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x01, 128(SP), Z4
+	VPSRLD          $0x01, 128(R13), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 2688(AX)
 	PREFETCHT1      1664(R12)
 	VSHUFI32X4      $0xdd, Z6, Z3, Z2
 	VMOVDQU32       Z2, Z3
-	VMOVDQU32       384(SP), Z4
+	VMOVDQU32       384(R13), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2432(AX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x01, 384(SP), Z3
+	VPSRLD          $0x01, 384(R13), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 2944(AX)
@@ -18038,50 +18046,50 @@ block:
 	VSHUFI32X4      $0xdd, Z13, Z9, Z4
 	VSHUFI32X4      $0x88, Z3, Z2, Z5
 	VMOVDQU32       Z5, Z6
-	VPSLLD          $0x02, 192(SP), Z7
+	VPSLLD          $0x02, 192(R13), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z6
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z6, Z6
 	VMOVDQU32       Z6, 1216(AX)
 	PREFETCHT1      1792(R12)
 	VPSRLD          $0x04, Z5, Z5
-	VPSLLD          $0x01, 192(SP), Z6
+	VPSLLD          $0x01, 192(R13), Z6
 	VPTERNLOGD      $0xe4, Z0, Z6, Z5
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z5, Z5
 	VMOVDQU32       Z5, 1728(AX)
 	VSHUFI32X4      $0x88, Z4, Z1, Z5
 	VMOVDQU32       Z5, Z6
-	VPSLLD          $0x02, 448(SP), Z7
+	VPSLLD          $0x02, 448(R13), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z6
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z6, Z6
 	VMOVDQU32       Z6, 1472(AX)
 	PREFETCHT1      1856(R12)
 	VPSRLD          $0x04, Z5, Z5
-	VPSLLD          $0x01, 448(SP), Z6
+	VPSLLD          $0x01, 448(R13), Z6
 	VPTERNLOGD      $0xe4, Z0, Z6, Z5
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z5, Z5
 	VMOVDQU32       Z5, 1984(AX)
 	PREFETCHT1      1920(R12)
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VMOVDQU32       192(SP), Z5
+	VMOVDQU32       192(R13), Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2240(AX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x01, 192(SP), Z3
+	VPSRLD          $0x01, 192(R13), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 2752(AX)
 	PREFETCHT1      1984(R12)
 	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VMOVDQU32       Z1, Z2
-	VMOVDQU32       448(SP), Z3
+	VMOVDQU32       448(R13), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 2496(AX)
 	PREFETCHT1      2048(R12)
 	VPSRLD          $0x04, Z1, Z1
-	VPSRLD          $0x01, 448(SP), Z2
+	VPSRLD          $0x01, 448(R13), Z2
 	VPTERNLOGD      $0xe4, Z0, Z2, Z1
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z1, Z1
 	VMOVDQU32       Z1, 3008(AX)
@@ -18141,26 +18149,26 @@ block:
 	VSHUFI32X4      $0x88, Z7, Z3, Z11
 	VSHUFI32X4      $0xdd, Z16, Z15, Z11
 	VMOVDQU32       Z11, Z15
-	VPSRLD          $0x02, (SP), Z16
+	VPSRLD          $0x02, (R13), Z16
 	VPTERNLOGD      $0xe4, Z0, Z16, Z15
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z15, Z15
 	VMOVDQU32       Z15, 3072(AX)
 	PREFETCHT1      2112(R12)
 	VPSRLD          $0x04, Z11, Z11
-	VPSRLD          $0x03, (SP), Z15
+	VPSRLD          $0x03, (R13), Z15
 	VPTERNLOGD      $0xe4, Z0, Z15, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 3584(AX)
 	PREFETCHT1      2176(R12)
 	VSHUFI32X4      $0xdd, Z7, Z3, Z3
 	VMOVDQU32       Z3, Z7
-	VPSRLD          $0x02, 256(SP), Z11
+	VPSRLD          $0x02, 256(R13), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z7
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 3328(AX)
 	PREFETCHT1      2240(R12)
 	VPSRLD          $0x04, Z3, Z3
-	VPSRLD          $0x03, 256(SP), Z7
+	VPSRLD          $0x03, 256(R13), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 3840(AX)
@@ -18172,25 +18180,25 @@ block:
 	VSHUFI32X4      $0x88, Z7, Z2, Z8
 	VSHUFI32X4      $0xdd, Z4, Z3, Z3
 	VMOVDQU32       Z3, Z4
-	VPSRLD          $0x02, 64(SP), Z8
+	VPSRLD          $0x02, 64(R13), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z4
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 3136(AX)
 	PREFETCHT1      2304(R12)
 	VPSRLD          $0x04, Z3, Z3
-	VPSRLD          $0x03, 64(SP), Z4
+	VPSRLD          $0x03, 64(R13), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 3648(AX)
 	PREFETCHT1      2368(R12)
 	VSHUFI32X4      $0xdd, Z7, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VPSRLD          $0x02, 320(SP), Z4
+	VPSRLD          $0x02, 320(R13), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 3392(AX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x03, 320(SP), Z3
+	VPSRLD          $0x03, 320(R13), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3904(AX)
@@ -18203,25 +18211,25 @@ block:
 	VSHUFI32X4      $0x88, Z6, Z3, Z7
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VMOVDQU32       Z2, Z4
-	VPSRLD          $0x02, 128(SP), Z7
+	VPSRLD          $0x02, 128(R13), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z4
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 3200(AX)
 	PREFETCHT1      2496(R12)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x03, 128(SP), Z4
+	VPSRLD          $0x03, 128(R13), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3712(AX)
 	VSHUFI32X4      $0xdd, Z6, Z3, Z2
 	VMOVDQU32       Z2, Z3
-	VPSRLD          $0x02, 384(SP), Z4
+	VPSRLD          $0x02, 384(R13), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 3456(AX)
 	PREFETCHT1      2560(R12)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x03, 384(SP), Z3
+	VPSRLD          $0x03, 384(R13), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3968(AX)
@@ -18234,25 +18242,25 @@ block:
 	VSHUFI32X4      $0x88, Z4, Z1, Z5
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VPSRLD          $0x02, 192(SP), Z5
+	VPSRLD          $0x02, 192(R13), Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 3264(AX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x03, 192(SP), Z3
+	VPSRLD          $0x03, 192(R13), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3776(AX)
 	PREFETCHT1      2688(R12)
 	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VMOVDQU32       Z1, Z2
-	VPSRLD          $0x02, 448(SP), Z3
+	VPSRLD          $0x02, 448(R13), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3520(AX)
 	PREFETCHT1      2752(R12)
 	VPSRLD          $0x04, Z1, Z1
-	VPSRLD          $0x03, 448(SP), Z2
+	VPSRLD          $0x03, 448(R13), Z2
 	VPTERNLOGD      $0xe4, Z0, Z2, Z1
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z1, Z1
 	VMOVDQU32       Z1, 4032(AX)
@@ -18274,7 +18282,7 @@ GLOBL dword1f1f1f1f<>(SB), RODATA|NOPTR, $4
 
 // func unpackQ6K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512F, AVX512VL, MMX+
-TEXT ·unpackQ6K512(SB), $1024-56
+TEXT ·unpackQ6K512(SB), $1088-56
 	MOVQ         codes+0(FP), AX
 	MOVQ         scales+8(FP), CX
 	MOVQ         src+24(FP), DX
@@ -18287,6 +18295,8 @@ TEXT ·unpackQ6K512(SB), $1024-56
 	MOVQ         ahead+48(FP), R11
 	MOVL         $0x0f0f0f0f, R12
 	VPBROADCASTD R12, Z0
+	LEAQ         63(SP), R12
+	ANDQ         $-64, R12
 
 block:
 	VPXORD          Z1, Z1, Z1
@@ -18462,49 +18472,49 @@ block:
 	VSHUFI32X4      $0x88, Z11, Z7, Z16
 	VSHUFI32X4      $0xdd, Z11, Z7, Z7
 	VSHUFI32X4      $0x88, Z16, Z15, Z11
-	VMOVDQU32       Z11, (SP)
+	VMOVDQU32       Z11, (R12)
 	VSHUFI32X4      $0x88, Z7, Z3, Z11
-	VMOVDQU32       Z11, 256(SP)
+	VMOVDQU32       Z11, 256(R12)
 	VSHUFI32X4      $0xdd, Z16, Z15, Z11
-	VMOVDQU32       Z11, 512(SP)
+	VMOVDQU32       Z11, 512(R12)
 	VSHUFI32X4      $0xdd, Z7, Z3, Z3
-	VMOVDQU32       Z3, 768(SP)
+	VMOVDQU32       Z3, 768(R12)
 	VSHUFI32X4      $0x88, Z4, Z2, Z3
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VSHUFI32X4      $0x88, Z12, Z8, Z4
 	VSHUFI32X4      $0xdd, Z12, Z8, Z7
 	VSHUFI32X4      $0x88, Z4, Z3, Z8
-	VMOVDQU32       Z8, 64(SP)
+	VMOVDQU32       Z8, 64(R12)
 	VSHUFI32X4      $0x88, Z7, Z2, Z8
-	VMOVDQU32       Z8, 320(SP)
+	VMOVDQU32       Z8, 320(R12)
 	VSHUFI32X4      $0xdd, Z4, Z3, Z3
-	VMOVDQU32       Z3, 576(SP)
+	VMOVDQU32       Z3, 576(R12)
 	VSHUFI32X4      $0xdd, Z7, Z2, Z2
-	VMOVDQU32       Z2, 832(SP)
+	VMOVDQU32       Z2, 832(R12)
 	VSHUFI32X4      $0x88, Z6, Z17, Z2
 	VSHUFI32X4      $0xdd, Z6, Z17, Z3
 	VSHUFI32X4      $0x88, Z14, Z10, Z4
 	VSHUFI32X4      $0xdd, Z14, Z10, Z6
 	VSHUFI32X4      $0x88, Z4, Z2, Z7
-	VMOVDQU32       Z7, 128(SP)
+	VMOVDQU32       Z7, 128(R12)
 	VSHUFI32X4      $0x88, Z6, Z3, Z7
-	VMOVDQU32       Z7, 384(SP)
+	VMOVDQU32       Z7, 384(R12)
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
-	VMOVDQU32       Z2, 640(SP)
+	VMOVDQU32       Z2, 640(R12)
 	VSHUFI32X4      $0xdd, Z6, Z3, Z2
-	VMOVDQU32       Z2, 896(SP)
+	VMOVDQU32       Z2, 896(R12)
 	VSHUFI32X4      $0x88, Z5, Z1, Z2
 	VSHUFI32X4      $0xdd, Z5, Z1, Z1
 	VSHUFI32X4      $0x88, Z13, Z9, Z3
 	VSHUFI32X4      $0xdd, Z13, Z9, Z4
 	VSHUFI32X4      $0x88, Z3, Z2, Z5
-	VMOVDQU32       Z5, 192(SP)
+	VMOVDQU32       Z5, 192(R12)
 	VSHUFI32X4      $0x88, Z4, Z1, Z5
-	VMOVDQU32       Z5, 448(SP)
+	VMOVDQU32       Z5, 448(R12)
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
-	VMOVDQU32       Z2, 704(SP)
+	VMOVDQU32       Z2, 704(R12)
 	VSHUFI32X4      $0xdd, Z4, Z1, Z1
-	VMOVDQU32       Z1, 960(SP)
+	VMOVDQU32       Z1, 960(R12)
 	VMOVDQU32       (DX), Z1
 	VMOVDQU32       (DX)(BX*1), Z2
 	VMOVDQU32       (DX)(BX*2), Z3
@@ -18559,51 +18569,51 @@ block:
 	VSHUFI32X4      $0xdd, Z11, Z7, Z7
 	VSHUFI32X4      $0x88, Z16, Z15, Z11
 	VMOVDQU32       Z11, Z18
-	VPSLLD          $0x04, (SP), Z19
+	VPSLLD          $0x04, (R12), Z19
 	VPTERNLOGD      $0xe4, Z0, Z19, Z18
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z18, Z18
 	VMOVDQU32       Z18, (AX)
 	PREFETCHT1      (R11)
 	VPSRLD          $0x04, Z11, Z11
-	VMOVDQU32       (SP), Z18
+	VMOVDQU32       (R12), Z18
 	VPTERNLOGD      $0xe4, Z0, Z18, Z11
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 1024(AX)
 	PREFETCHT1      64(R11)
 	VSHUFI32X4      $0x88, Z7, Z3, Z11
 	VMOVDQU32       Z11, Z18
-	VPSLLD          $0x04, 256(SP), Z19
+	VPSLLD          $0x04, 256(R12), Z19
 	VPTERNLOGD      $0xe4, Z0, Z19, Z18
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z18, Z18
 	VMOVDQU32       Z18, 256(AX)
 	PREFETCHT1      128(R11)
 	VPSRLD          $0x04, Z11, Z11
-	VMOVDQU32       256(SP), Z18
+	VMOVDQU32       256(R12), Z18
 	VPTERNLOGD      $0xe4, Z0, Z18, Z11
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 1280(AX)
 	PREFETCHT1      192(R11)
 	VSHUFI32X4      $0xdd, Z16, Z15, Z11
 	VMOVDQU32       Z11, Z15
-	VPSLLD          $0x02, (SP), Z16
+	VPSLLD          $0x02, (R12), Z16
 	VPTERNLOGD      $0xe4, Z0, Z16, Z15
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z15, Z15
 	VMOVDQU32       Z15, 512(AX)
 	PREFETCHT1      256(R11)
 	VPSRLD          $0x04, Z11, Z11
-	VPSRLD          $0x02, (SP), Z15
+	VPSRLD          $0x02, (R12), Z15
 	VPTERNLOGD      $0xe4, Z0, Z15, Z11
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 1536(AX)
 	VSHUFI32X4      $0xdd, Z7, Z3, Z3
 	VMOVDQU32       Z3, Z7
-	VPSLLD          $0x02, 256(SP), Z11
+	VPSLLD          $0x02, 256(R12), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z7
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 768(AX)
 	PREFETCHT1      320(R11)
 	VPSRLD          $0x04, Z3, Z3
-	VPSRLD          $0x02, 256(SP), Z7
+	VPSRLD          $0x02, 256(R12), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z3
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 1792(AX)
@@ -18614,51 +18624,51 @@ block:
 	VSHUFI32X4      $0xdd, Z12, Z8, Z7
 	VSHUFI32X4      $0x88, Z4, Z3, Z8
 	VMOVDQU32       Z8, Z11
-	VPSLLD          $0x04, 64(SP), Z12
+	VPSLLD          $0x04, 64(R12), Z12
 	VPTERNLOGD      $0xe4, Z0, Z12, Z11
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 64(AX)
 	PREFETCHT1      448(R11)
 	VPSRLD          $0x04, Z8, Z8
-	VMOVDQU32       64(SP), Z11
+	VMOVDQU32       64(R12), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z8
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
 	VMOVDQU32       Z8, 1088(AX)
 	PREFETCHT1      512(R11)
 	VSHUFI32X4      $0x88, Z7, Z2, Z8
 	VMOVDQU32       Z8, Z11
-	VPSLLD          $0x04, 320(SP), Z12
+	VPSLLD          $0x04, 320(R12), Z12
 	VPTERNLOGD      $0xe4, Z0, Z12, Z11
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 320(AX)
 	PREFETCHT1      576(R11)
 	VPSRLD          $0x04, Z8, Z8
-	VMOVDQU32       320(SP), Z11
+	VMOVDQU32       320(R12), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z8
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
 	VMOVDQU32       Z8, 1344(AX)
 	VSHUFI32X4      $0xdd, Z4, Z3, Z3
 	VMOVDQU32       Z3, Z4
-	VPSLLD          $0x02, 64(SP), Z8
+	VPSLLD          $0x02, 64(R12), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z4
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 576(AX)
 	PREFETCHT1      640(R11)
 	VPSRLD          $0x04, Z3, Z3
-	VPSRLD          $0x02, 64(SP), Z4
+	VPSRLD          $0x02, 64(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 1600(AX)
 	PREFETCHT1      704(R11)
 	VSHUFI32X4      $0xdd, Z7, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VPSLLD          $0x02, 320(SP), Z4
+	VPSLLD          $0x02, 320(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 832(AX)
 	PREFETCHT1      768(R11)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x02, 320(SP), Z3
+	VPSRLD          $0x02, 320(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 1856(AX)
@@ -18669,51 +18679,51 @@ block:
 	VSHUFI32X4      $0xdd, Z14, Z10, Z6
 	VSHUFI32X4      $0x88, Z4, Z2, Z7
 	VMOVDQU32       Z7, Z8
-	VPSLLD          $0x04, 128(SP), Z10
+	VPSLLD          $0x04, 128(R12), Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z8
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
 	VMOVDQU32       Z8, 128(AX)
 	PREFETCHT1      896(R11)
 	VPSRLD          $0x04, Z7, Z7
-	VMOVDQU32       128(SP), Z8
+	VMOVDQU32       128(R12), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z7
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 1152(AX)
 	VSHUFI32X4      $0x88, Z6, Z3, Z7
 	VMOVDQU32       Z7, Z8
-	VPSLLD          $0x04, 384(SP), Z10
+	VPSLLD          $0x04, 384(R12), Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z8
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
 	VMOVDQU32       Z8, 384(AX)
 	PREFETCHT1      960(R11)
 	VPSRLD          $0x04, Z7, Z7
-	VMOVDQU32       384(SP), Z8
+	VMOVDQU32       384(R12), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z7
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 1408(AX)
 	PREFETCHT1      1024(R11)
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VMOVDQU32       Z2, Z4
-	VPSLLD          $0x02, 128(SP), Z7
+	VPSLLD          $0x02, 128(R12), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z4
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 640(AX)
 	PREFETCHT1      1088(R11)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x02, 128(SP), Z4
+	VPSRLD          $0x02, 128(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z2
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 1664(AX)
 	PREFETCHT1      1152(R11)
 	VSHUFI32X4      $0xdd, Z6, Z3, Z2
 	VMOVDQU32       Z2, Z3
-	VPSLLD          $0x02, 384(SP), Z4
+	VPSLLD          $0x02, 384(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 896(AX)
 	PREFETCHT1      1216(R11)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x02, 384(SP), Z3
+	VPSRLD          $0x02, 384(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 1920(AX)
@@ -18723,51 +18733,51 @@ block:
 	VSHUFI32X4      $0xdd, Z13, Z9, Z4
 	VSHUFI32X4      $0x88, Z3, Z2, Z5
 	VMOVDQU32       Z5, Z6
-	VPSLLD          $0x04, 192(SP), Z7
+	VPSLLD          $0x04, 192(R12), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z6
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z6, Z6
 	VMOVDQU32       Z6, 192(AX)
 	PREFETCHT1      1280(R11)
 	VPSRLD          $0x04, Z5, Z5
-	VMOVDQU32       192(SP), Z6
+	VMOVDQU32       192(R12), Z6
 	VPTERNLOGD      $0xe4, Z0, Z6, Z5
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
 	VMOVDQU32       Z5, 1216(AX)
 	PREFETCHT1      1344(R11)
 	VSHUFI32X4      $0x88, Z4, Z1, Z5
 	VMOVDQU32       Z5, Z6
-	VPSLLD          $0x04, 448(SP), Z7
+	VPSLLD          $0x04, 448(R12), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z6
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z6, Z6
 	VMOVDQU32       Z6, 448(AX)
 	PREFETCHT1      1408(R11)
 	VPSRLD          $0x04, Z5, Z5
-	VMOVDQU32       448(SP), Z6
+	VMOVDQU32       448(R12), Z6
 	VPTERNLOGD      $0xe4, Z0, Z6, Z5
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
 	VMOVDQU32       Z5, 1472(AX)
 	PREFETCHT1      1472(R11)
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VPSLLD          $0x02, 192(SP), Z5
+	VPSLLD          $0x02, 192(R12), Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z3
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 704(AX)
 	PREFETCHT1      1536(R11)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x02, 192(SP), Z3
+	VPSRLD          $0x02, 192(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 1728(AX)
 	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VMOVDQU32       Z1, Z2
-	VPSLLD          $0x02, 448(SP), Z3
+	VPSLLD          $0x02, 448(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 960(AX)
 	PREFETCHT1      1600(R11)
 	VPSRLD          $0x04, Z1, Z1
-	VPSRLD          $0x02, 448(SP), Z2
+	VPSRLD          $0x02, 448(R12), Z2
 	VPTERNLOGD      $0xe4, Z0, Z2, Z1
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z1, Z1
 	VMOVDQU32       Z1, 1984(AX)
@@ -18826,51 +18836,51 @@ block:
 	VSHUFI32X4      $0xdd, Z11, Z7, Z7
 	VSHUFI32X4      $0x88, Z16, Z15, Z11
 	VMOVDQU32       Z11, Z18
-	VPSLLD          $0x04, 512(SP), Z19
+	VPSLLD          $0x04, 512(R12), Z19
 	VPTERNLOGD      $0xe4, Z0, Z19, Z18
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z18, Z18
 	VMOVDQU32       Z18, 2048(AX)
 	PREFETCHT1      1728(R11)
 	VPSRLD          $0x04, Z11, Z11
-	VMOVDQU32       512(SP), Z18
+	VMOVDQU32       512(R12), Z18
 	VPTERNLOGD      $0xe4, Z0, Z18, Z11
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 3072(AX)
 	PREFETCHT1      1792(R11)
 	VSHUFI32X4      $0x88, Z7, Z3, Z11
 	VMOVDQU32       Z11, Z18
-	VPSLLD          $0x04, 768(SP), Z19
+	VPSLLD          $0x04, 768(R12), Z19
 	VPTERNLOGD      $0xe4, Z0, Z19, Z18
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z18, Z18
 	VMOVDQU32       Z18, 2304(AX)
 	VPSRLD          $0x04, Z11, Z11
-	VMOVDQU32       768(SP), Z18
+	VMOVDQU32       768(R12), Z18
 	VPTERNLOGD      $0xe4, Z0, Z18, Z11
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 3328(AX)
 	PREFETCHT1      1856(R11)
 	VSHUFI32X4      $0xdd, Z16, Z15, Z11
 	VMOVDQU32       Z11, Z15
-	VPSLLD          $0x02, 512(SP), Z16
+	VPSLLD          $0x02, 512(R12), Z16
 	VPTERNLOGD      $0xe4, Z0, Z16, Z15
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z15, Z15
 	VMOVDQU32       Z15, 2560(AX)
 	PREFETCHT1      1920(R11)
 	VPSRLD          $0x04, Z11, Z11
-	VPSRLD          $0x02, 512(SP), Z15
+	VPSRLD          $0x02, 512(R12), Z15
 	VPTERNLOGD      $0xe4, Z0, Z15, Z11
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 3584(AX)
 	PREFETCHT1      1984(R11)
 	VSHUFI32X4      $0xdd, Z7, Z3, Z3
 	VMOVDQU32       Z3, Z7
-	VPSLLD          $0x02, 768(SP), Z11
+	VPSLLD          $0x02, 768(R12), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z7
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 2816(AX)
 	PREFETCHT1      2048(R11)
 	VPSRLD          $0x04, Z3, Z3
-	VPSRLD          $0x02, 768(SP), Z7
+	VPSRLD          $0x02, 768(R12), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z3
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 3840(AX)
@@ -18881,50 +18891,50 @@ block:
 	VSHUFI32X4      $0xdd, Z12, Z8, Z7
 	VSHUFI32X4      $0x88, Z4, Z3, Z8
 	VMOVDQU32       Z8, Z11
-	VPSLLD          $0x04, 576(SP), Z12
+	VPSLLD          $0x04, 576(R12), Z12
 	VPTERNLOGD      $0xe4, Z0, Z12, Z11
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 2112(AX)
 	VPSRLD          $0x04, Z8, Z8
-	VMOVDQU32       576(SP), Z11
+	VMOVDQU32       576(R12), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z8
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
 	VMOVDQU32       Z8, 3136(AX)
 	PREFETCHT1      2176(R11)
 	VSHUFI32X4      $0x88, Z7, Z2, Z8
 	VMOVDQU32       Z8, Z11
-	VPSLLD          $0x04, 832(SP), Z12
+	VPSLLD          $0x04, 832(R12), Z12
 	VPTERNLOGD      $0xe4, Z0, Z12, Z11
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 2368(AX)
 	PREFETCHT1      2240(R11)
 	VPSRLD          $0x04, Z8, Z8
-	VMOVDQU32       832(SP), Z11
+	VMOVDQU32       832(R12), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z8
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
 	VMOVDQU32       Z8, 3392(AX)
 	PREFETCHT1      2304(R11)
 	VSHUFI32X4      $0xdd, Z4, Z3, Z3
 	VMOVDQU32       Z3, Z4
-	VPSLLD          $0x02, 576(SP), Z8
+	VPSLLD          $0x02, 576(R12), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z4
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 2624(AX)
 	PREFETCHT1      2368(R11)
 	VPSRLD          $0x04, Z3, Z3
-	VPSRLD          $0x02, 576(SP), Z4
+	VPSRLD          $0x02, 576(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 3648(AX)
 	PREFETCHT1      2432(R11)
 	VSHUFI32X4      $0xdd, Z7, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VPSLLD          $0x02, 832(SP), Z4
+	VPSLLD          $0x02, 832(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2880(AX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x02, 832(SP), Z3
+	VPSRLD          $0x02, 832(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3904(AX)
@@ -18935,51 +18945,51 @@ block:
 	VSHUFI32X4      $0xdd, Z14, Z10, Z6
 	VSHUFI32X4      $0x88, Z4, Z2, Z7
 	VMOVDQU32       Z7, Z8
-	VPSLLD          $0x04, 640(SP), Z10
+	VPSLLD          $0x04, 640(R12), Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z8
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
 	VMOVDQU32       Z8, 2176(AX)
 	PREFETCHT1      2560(R11)
 	VPSRLD          $0x04, Z7, Z7
-	VMOVDQU32       640(SP), Z8
+	VMOVDQU32       640(R12), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z7
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 3200(AX)
 	PREFETCHT1      2624(R11)
 	VSHUFI32X4      $0x88, Z6, Z3, Z7
 	VMOVDQU32       Z7, Z8
-	VPSLLD          $0x04, 896(SP), Z10
+	VPSLLD          $0x04, 896(R12), Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z8
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z8, Z8
 	VMOVDQU32       Z8, 2432(AX)
 	PREFETCHT1      2688(R11)
 	VPSRLD          $0x04, Z7, Z7
-	VMOVDQU32       896(SP), Z8
+	VMOVDQU32       896(R12), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z7
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 3456(AX)
 	PREFETCHT1      2752(R11)
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VMOVDQU32       Z2, Z4
-	VPSLLD          $0x02, 640(SP), Z7
+	VPSLLD          $0x02, 640(R12), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z4
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 2688(AX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x02, 640(SP), Z4
+	VPSRLD          $0x02, 640(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z2
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3712(AX)
 	PREFETCHT1      2816(R11)
 	VSHUFI32X4      $0xdd, Z6, Z3, Z2
 	VMOVDQU32       Z2, Z3
-	VPSLLD          $0x02, 896(SP), Z4
+	VPSLLD          $0x02, 896(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2944(AX)
 	PREFETCHT1      2880(R11)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x02, 896(SP), Z3
+	VPSRLD          $0x02, 896(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3968(AX)
@@ -18990,51 +19000,51 @@ block:
 	VSHUFI32X4      $0xdd, Z13, Z9, Z4
 	VSHUFI32X4      $0x88, Z3, Z2, Z5
 	VMOVDQU32       Z5, Z6
-	VPSLLD          $0x04, 704(SP), Z7
+	VPSLLD          $0x04, 704(R12), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z6
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z6, Z6
 	VMOVDQU32       Z6, 2240(AX)
 	PREFETCHT1      3008(R11)
 	VPSRLD          $0x04, Z5, Z5
-	VMOVDQU32       704(SP), Z6
+	VMOVDQU32       704(R12), Z6
 	VPTERNLOGD      $0xe4, Z0, Z6, Z5
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
 	VMOVDQU32       Z5, 3264(AX)
 	PREFETCHT1      3072(R11)
 	VSHUFI32X4      $0x88, Z4, Z1, Z5
 	VMOVDQU32       Z5, Z6
-	VPSLLD          $0x04, 960(SP), Z7
+	VPSLLD          $0x04, 960(R12), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z6
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z6, Z6
 	VMOVDQU32       Z6, 2496(AX)
 	VPSRLD          $0x04, Z5, Z5
-	VMOVDQU32       960(SP), Z6
+	VMOVDQU32       960(R12), Z6
 	VPTERNLOGD      $0xe4, Z0, Z6, Z5
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z5, Z5
 	VMOVDQU32       Z5, 3520(AX)
 	PREFETCHT1      3136(R11)
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VPSLLD          $0x02, 704(SP), Z5
+	VPSLLD          $0x02, 704(R12), Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z3
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2752(AX)
 	PREFETCHT1      3200(R11)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x02, 704(SP), Z3
+	VPSRLD          $0x02, 704(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3776(AX)
 	PREFETCHT1      3264(R11)
 	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VMOVDQU32       Z1, Z2
-	VPSLLD          $0x02, 960(SP), Z3
+	VPSLLD          $0x02, 960(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3008(AX)
 	PREFETCHT1      3328(R11)
 	VPSRLD          $0x04, Z1, Z1
-	VPSRLD          $0x02, 960(SP), Z2
+	VPSRLD          $0x02, 960(R12), Z2
 	VPTERNLOGD      $0xe4, Z0, Z2, Z1
 	VPANDD.BCST     dword3f3f3f3f<>+0(SB), Z1, Z1
 	VMOVDQU32       Z1, 4032(AX)
@@ -23245,7 +23255,7 @@ GLOBL dword03030303<>(SB), RODATA|NOPTR, $4
 
 // func unpackQ3K512(codes *byte, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr)
 // Requires: AVX, AVX512F, AVX512VL, MMX+
-TEXT ·unpackQ3K512(SB), $512-56
+TEXT ·unpackQ3K512(SB), $576-56
 	MOVQ         codes+0(FP), AX
 	MOVQ         scales+8(FP), CX
 	MOVQ         src+24(FP), DX
@@ -23258,6 +23268,8 @@ TEXT ·unpackQ3K512(SB), $512-56
 	MOVQ         ahead+48(FP), R11
 	MOVL         $0x03030303, R12
 	VPBROADCASTD R12, Z0
+	LEAQ         63(SP), R12
+	ANDQ         $-64, R12
 
 block:
 	VPXORD          Z1, Z1, Z1
@@ -23473,52 +23485,52 @@ block:
 	VSHUFI32X4      $0x88, Z11, Z7, Z16
 	VSHUFI32X4      $0xdd, Z11, Z7, Z7
 	VSHUFI32X4      $0x88, Z16, Z15, Z11
-	VMOVDQU32       Z11, (SP)
+	VMOVDQU32       Z11, (R12)
 	VSHUFI32X4      $0x88, Z7, Z3, Z11
-	VMOVDQU32       Z11, 256(SP)
+	VMOVDQU32       Z11, 256(R12)
 	VSHUFI32X4      $0xdd, Z16, Z15, Z11
 	VMOVDQU32       Z11, Z15
-	VPSLLD          $0x02, (SP), Z16
+	VPSLLD          $0x02, (R12), Z16
 	VPTERNLOGD      $0xe4, Z0, Z16, Z15
 	VPANDD.BCST     dword07070707<>+0(SB), Z15, Z15
 	VMOVDQU32       Z15, (AX)
 	PREFETCHT1      (R11)
 	VPSRLD          $0x02, Z11, Z15
-	VPSLLD          $0x01, (SP), Z16
+	VPSLLD          $0x01, (R12), Z16
 	VPTERNLOGD      $0xe4, Z0, Z16, Z15
 	VPANDD.BCST     dword07070707<>+0(SB), Z15, Z15
 	VMOVDQU32       Z15, 512(AX)
 	VPSRLD          $0x04, Z11, Z15
-	VMOVDQU32       (SP), Z16
+	VMOVDQU32       (R12), Z16
 	VPTERNLOGD      $0xe4, Z0, Z16, Z15
 	VPANDD.BCST     dword07070707<>+0(SB), Z15, Z15
 	VMOVDQU32       Z15, 1024(AX)
 	PREFETCHT1      64(R11)
 	VPSRLD          $0x06, Z11, Z11
-	VPSRLD          $0x01, (SP), Z15
+	VPSRLD          $0x01, (R12), Z15
 	VPTERNLOGD      $0xe4, Z0, Z15, Z11
 	VPANDD.BCST     dword07070707<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 1536(AX)
 	VSHUFI32X4      $0xdd, Z7, Z3, Z3
 	VMOVDQU32       Z3, Z7
-	VPSLLD          $0x02, 256(SP), Z11
+	VPSLLD          $0x02, 256(R12), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z7
 	VPANDD.BCST     dword07070707<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 256(AX)
 	PREFETCHT1      128(R11)
 	VPSRLD          $0x02, Z3, Z7
-	VPSLLD          $0x01, 256(SP), Z11
+	VPSLLD          $0x01, 256(R12), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z7
 	VPANDD.BCST     dword07070707<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 768(AX)
 	VPSRLD          $0x04, Z3, Z7
-	VMOVDQU32       256(SP), Z11
+	VMOVDQU32       256(R12), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z7
 	VPANDD.BCST     dword07070707<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 1280(AX)
 	PREFETCHT1      192(R11)
 	VPSRLD          $0x06, Z3, Z3
-	VPSRLD          $0x01, 256(SP), Z7
+	VPSRLD          $0x01, 256(R12), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 1792(AX)
@@ -23527,51 +23539,51 @@ block:
 	VSHUFI32X4      $0x88, Z12, Z8, Z4
 	VSHUFI32X4      $0xdd, Z12, Z8, Z7
 	VSHUFI32X4      $0x88, Z4, Z3, Z8
-	VMOVDQU32       Z8, 64(SP)
+	VMOVDQU32       Z8, 64(R12)
 	VSHUFI32X4      $0x88, Z7, Z2, Z8
-	VMOVDQU32       Z8, 320(SP)
+	VMOVDQU32       Z8, 320(R12)
 	VSHUFI32X4      $0xdd, Z4, Z3, Z3
 	VMOVDQU32       Z3, Z4
-	VPSLLD          $0x02, 64(SP), Z8
+	VPSLLD          $0x02, 64(R12), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z4
 	VPANDD.BCST     dword07070707<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 64(AX)
 	VPSRLD          $0x02, Z3, Z4
-	VPSLLD          $0x01, 64(SP), Z8
+	VPSLLD          $0x01, 64(R12), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z4
 	VPANDD.BCST     dword07070707<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 576(AX)
 	PREFETCHT1      256(R11)
 	VPSRLD          $0x04, Z3, Z4
-	VMOVDQU32       64(SP), Z8
+	VMOVDQU32       64(R12), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z4
 	VPANDD.BCST     dword07070707<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 1088(AX)
 	VPSRLD          $0x06, Z3, Z3
-	VPSRLD          $0x01, 64(SP), Z4
+	VPSRLD          $0x01, 64(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 1600(AX)
 	PREFETCHT1      320(R11)
 	VSHUFI32X4      $0xdd, Z7, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VPSLLD          $0x02, 320(SP), Z4
+	VPSLLD          $0x02, 320(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 320(AX)
 	VPSRLD          $0x02, Z2, Z3
-	VPSLLD          $0x01, 320(SP), Z4
+	VPSLLD          $0x01, 320(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 832(AX)
 	PREFETCHT1      384(R11)
 	VPSRLD          $0x04, Z2, Z3
-	VMOVDQU32       320(SP), Z4
+	VMOVDQU32       320(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 1344(AX)
 	VPSRLD          $0x06, Z2, Z2
-	VPSRLD          $0x01, 320(SP), Z3
+	VPSRLD          $0x01, 320(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword07070707<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 1856(AX)
@@ -23580,52 +23592,52 @@ block:
 	VSHUFI32X4      $0x88, Z14, Z10, Z4
 	VSHUFI32X4      $0xdd, Z14, Z10, Z6
 	VSHUFI32X4      $0x88, Z4, Z2, Z7
-	VMOVDQU32       Z7, 128(SP)
+	VMOVDQU32       Z7, 128(R12)
 	VSHUFI32X4      $0x88, Z6, Z3, Z7
-	VMOVDQU32       Z7, 384(SP)
+	VMOVDQU32       Z7, 384(R12)
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VMOVDQU32       Z2, Z4
-	VPSLLD          $0x02, 128(SP), Z7
+	VPSLLD          $0x02, 128(R12), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z4
 	VPANDD.BCST     dword07070707<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 128(AX)
 	PREFETCHT1      448(R11)
 	VPSRLD          $0x02, Z2, Z4
-	VPSLLD          $0x01, 128(SP), Z7
+	VPSLLD          $0x01, 128(R12), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z4
 	VPANDD.BCST     dword07070707<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 640(AX)
 	VPSRLD          $0x04, Z2, Z4
-	VMOVDQU32       128(SP), Z7
+	VMOVDQU32       128(R12), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z4
 	VPANDD.BCST     dword07070707<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 1152(AX)
 	PREFETCHT1      512(R11)
 	VPSRLD          $0x06, Z2, Z2
-	VPSRLD          $0x01, 128(SP), Z4
+	VPSRLD          $0x01, 128(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z2
 	VPANDD.BCST     dword07070707<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 1664(AX)
 	VSHUFI32X4      $0xdd, Z6, Z3, Z2
 	VMOVDQU32       Z2, Z3
-	VPSLLD          $0x02, 384(SP), Z4
+	VPSLLD          $0x02, 384(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 384(AX)
 	PREFETCHT1      576(R11)
 	VPSRLD          $0x02, Z2, Z3
-	VPSLLD          $0x01, 384(SP), Z4
+	VPSLLD          $0x01, 384(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 896(AX)
 	VPSRLD          $0x04, Z2, Z3
-	VMOVDQU32       384(SP), Z4
+	VMOVDQU32       384(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 1408(AX)
 	PREFETCHT1      640(R11)
 	VPSRLD          $0x06, Z2, Z2
-	VPSRLD          $0x01, 384(SP), Z3
+	VPSRLD          $0x01, 384(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword07070707<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 1920(AX)
@@ -23634,51 +23646,51 @@ block:
 	VSHUFI32X4      $0x88, Z13, Z9, Z3
 	VSHUFI32X4      $0xdd, Z13, Z9, Z4
 	VSHUFI32X4      $0x88, Z3, Z2, Z5
-	VMOVDQU32       Z5, 192(SP)
+	VMOVDQU32       Z5, 192(R12)
 	VSHUFI32X4      $0x88, Z4, Z1, Z5
-	VMOVDQU32       Z5, 448(SP)
+	VMOVDQU32       Z5, 448(R12)
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VPSLLD          $0x02, 192(SP), Z5
+	VPSLLD          $0x02, 192(R12), Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 192(AX)
 	VPSRLD          $0x02, Z2, Z3
-	VPSLLD          $0x01, 192(SP), Z5
+	VPSLLD          $0x01, 192(R12), Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 704(AX)
 	PREFETCHT1      704(R11)
 	VPSRLD          $0x04, Z2, Z3
-	VMOVDQU32       192(SP), Z5
+	VMOVDQU32       192(R12), Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 1216(AX)
 	VPSRLD          $0x06, Z2, Z2
-	VPSRLD          $0x01, 192(SP), Z3
+	VPSRLD          $0x01, 192(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword07070707<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 1728(AX)
 	PREFETCHT1      768(R11)
 	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VMOVDQU32       Z1, Z2
-	VPSLLD          $0x02, 448(SP), Z3
+	VPSLLD          $0x02, 448(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword07070707<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 448(AX)
 	VPSRLD          $0x02, Z1, Z2
-	VPSLLD          $0x01, 448(SP), Z3
+	VPSLLD          $0x01, 448(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword07070707<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 960(AX)
 	PREFETCHT1      832(R11)
 	VPSRLD          $0x04, Z1, Z2
-	VMOVDQU32       448(SP), Z3
+	VMOVDQU32       448(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword07070707<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 1472(AX)
 	VPSRLD          $0x06, Z1, Z1
-	VPSRLD          $0x01, 448(SP), Z2
+	VPSRLD          $0x01, 448(R12), Z2
 	VPTERNLOGD      $0xe4, Z0, Z2, Z1
 	VPANDD.BCST     dword07070707<>+0(SB), Z1, Z1
 	VMOVDQU32       Z1, 1984(AX)
@@ -23738,47 +23750,47 @@ block:
 	VSHUFI32X4      $0x88, Z7, Z3, Z11
 	VSHUFI32X4      $0xdd, Z16, Z15, Z11
 	VMOVDQU32       Z11, Z15
-	VPSRLD          $0x02, (SP), Z16
+	VPSRLD          $0x02, (R12), Z16
 	VPTERNLOGD      $0xe4, Z0, Z16, Z15
 	VPANDD.BCST     dword07070707<>+0(SB), Z15, Z15
 	VMOVDQU32       Z15, 2048(AX)
 	PREFETCHT1      896(R11)
 	VPSRLD          $0x02, Z11, Z15
-	VPSRLD          $0x03, (SP), Z16
+	VPSRLD          $0x03, (R12), Z16
 	VPTERNLOGD      $0xe4, Z0, Z16, Z15
 	VPANDD.BCST     dword07070707<>+0(SB), Z15, Z15
 	VMOVDQU32       Z15, 2560(AX)
 	VPSRLD          $0x04, Z11, Z15
-	VPSRLD          $0x04, (SP), Z16
+	VPSRLD          $0x04, (R12), Z16
 	VPTERNLOGD      $0xe4, Z0, Z16, Z15
 	VPANDD.BCST     dword07070707<>+0(SB), Z15, Z15
 	VMOVDQU32       Z15, 3072(AX)
 	PREFETCHT1      960(R11)
 	VPSRLD          $0x06, Z11, Z11
-	VPSRLD          $0x05, (SP), Z15
+	VPSRLD          $0x05, (R12), Z15
 	VPTERNLOGD      $0xe4, Z0, Z15, Z11
 	VPANDD.BCST     dword07070707<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 3584(AX)
 	VSHUFI32X4      $0xdd, Z7, Z3, Z3
 	VMOVDQU32       Z3, Z7
-	VPSRLD          $0x02, 256(SP), Z11
+	VPSRLD          $0x02, 256(R12), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z7
 	VPANDD.BCST     dword07070707<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 2304(AX)
 	PREFETCHT1      1024(R11)
 	VPSRLD          $0x02, Z3, Z7
-	VPSRLD          $0x03, 256(SP), Z11
+	VPSRLD          $0x03, 256(R12), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z7
 	VPANDD.BCST     dword07070707<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 2816(AX)
 	VPSRLD          $0x04, Z3, Z7
-	VPSRLD          $0x04, 256(SP), Z11
+	VPSRLD          $0x04, 256(R12), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z7
 	VPANDD.BCST     dword07070707<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 3328(AX)
 	PREFETCHT1      1088(R11)
 	VPSRLD          $0x06, Z3, Z3
-	VPSRLD          $0x05, 256(SP), Z7
+	VPSRLD          $0x05, 256(R12), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 3840(AX)
@@ -23790,46 +23802,46 @@ block:
 	VSHUFI32X4      $0x88, Z7, Z2, Z8
 	VSHUFI32X4      $0xdd, Z4, Z3, Z3
 	VMOVDQU32       Z3, Z4
-	VPSRLD          $0x02, 64(SP), Z8
+	VPSRLD          $0x02, 64(R12), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z4
 	VPANDD.BCST     dword07070707<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 2112(AX)
 	VPSRLD          $0x02, Z3, Z4
-	VPSRLD          $0x03, 64(SP), Z8
+	VPSRLD          $0x03, 64(R12), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z4
 	VPANDD.BCST     dword07070707<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 2624(AX)
 	PREFETCHT1      1152(R11)
 	VPSRLD          $0x04, Z3, Z4
-	VPSRLD          $0x04, 64(SP), Z8
+	VPSRLD          $0x04, 64(R12), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z4
 	VPANDD.BCST     dword07070707<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 3136(AX)
 	VPSRLD          $0x06, Z3, Z3
-	VPSRLD          $0x05, 64(SP), Z4
+	VPSRLD          $0x05, 64(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 3648(AX)
 	PREFETCHT1      1216(R11)
 	VSHUFI32X4      $0xdd, Z7, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VPSRLD          $0x02, 320(SP), Z4
+	VPSRLD          $0x02, 320(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2368(AX)
 	VPSRLD          $0x02, Z2, Z3
-	VPSRLD          $0x03, 320(SP), Z4
+	VPSRLD          $0x03, 320(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2880(AX)
 	PREFETCHT1      1280(R11)
 	VPSRLD          $0x04, Z2, Z3
-	VPSRLD          $0x04, 320(SP), Z4
+	VPSRLD          $0x04, 320(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 3392(AX)
 	VPSRLD          $0x06, Z2, Z2
-	VPSRLD          $0x05, 320(SP), Z3
+	VPSRLD          $0x05, 320(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword07070707<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3904(AX)
@@ -23841,47 +23853,47 @@ block:
 	VSHUFI32X4      $0x88, Z6, Z3, Z7
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VMOVDQU32       Z2, Z4
-	VPSRLD          $0x02, 128(SP), Z7
+	VPSRLD          $0x02, 128(R12), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z4
 	VPANDD.BCST     dword07070707<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 2176(AX)
 	PREFETCHT1      1344(R11)
 	VPSRLD          $0x02, Z2, Z4
-	VPSRLD          $0x03, 128(SP), Z7
+	VPSRLD          $0x03, 128(R12), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z4
 	VPANDD.BCST     dword07070707<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 2688(AX)
 	VPSRLD          $0x04, Z2, Z4
-	VPSRLD          $0x04, 128(SP), Z7
+	VPSRLD          $0x04, 128(R12), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z4
 	VPANDD.BCST     dword07070707<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 3200(AX)
 	PREFETCHT1      1408(R11)
 	VPSRLD          $0x06, Z2, Z2
-	VPSRLD          $0x05, 128(SP), Z4
+	VPSRLD          $0x05, 128(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z2
 	VPANDD.BCST     dword07070707<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3712(AX)
 	VSHUFI32X4      $0xdd, Z6, Z3, Z2
 	VMOVDQU32       Z2, Z3
-	VPSRLD          $0x02, 384(SP), Z4
+	VPSRLD          $0x02, 384(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2432(AX)
 	PREFETCHT1      1472(R11)
 	VPSRLD          $0x02, Z2, Z3
-	VPSRLD          $0x03, 384(SP), Z4
+	VPSRLD          $0x03, 384(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2944(AX)
 	VPSRLD          $0x04, Z2, Z3
-	VPSRLD          $0x04, 384(SP), Z4
+	VPSRLD          $0x04, 384(R12), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 3456(AX)
 	PREFETCHT1      1536(R11)
 	VPSRLD          $0x06, Z2, Z2
-	VPSRLD          $0x05, 384(SP), Z3
+	VPSRLD          $0x05, 384(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword07070707<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3968(AX)
@@ -23893,46 +23905,46 @@ block:
 	VSHUFI32X4      $0x88, Z4, Z1, Z5
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VPSRLD          $0x02, 192(SP), Z5
+	VPSRLD          $0x02, 192(R12), Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2240(AX)
 	VPSRLD          $0x02, Z2, Z3
-	VPSRLD          $0x03, 192(SP), Z5
+	VPSRLD          $0x03, 192(R12), Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2752(AX)
 	PREFETCHT1      1600(R11)
 	VPSRLD          $0x04, Z2, Z3
-	VPSRLD          $0x04, 192(SP), Z5
+	VPSRLD          $0x04, 192(R12), Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z3
 	VPANDD.BCST     dword07070707<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 3264(AX)
 	VPSRLD          $0x06, Z2, Z2
-	VPSRLD          $0x05, 192(SP), Z3
+	VPSRLD          $0x05, 192(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword07070707<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3776(AX)
 	PREFETCHT1      1664(R11)
 	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VMOVDQU32       Z1, Z2
-	VPSRLD          $0x02, 448(SP), Z3
+	VPSRLD          $0x02, 448(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword07070707<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 2496(AX)
 	VPSRLD          $0x02, Z1, Z2
-	VPSRLD          $0x03, 448(SP), Z3
+	VPSRLD          $0x03, 448(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword07070707<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3008(AX)
 	PREFETCHT1      1728(R11)
 	VPSRLD          $0x04, Z1, Z2
-	VPSRLD          $0x04, 448(SP), Z3
+	VPSRLD          $0x04, 448(R12), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword07070707<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3520(AX)
 	VPSRLD          $0x06, Z1, Z1
-	VPSRLD          $0x05, 448(SP), Z2
+	VPSRLD          $0x05, 448(R12), Z2
 	VPTERNLOGD      $0xe4, Z0, Z2, Z1
 	VPANDD.BCST     dword07070707<>+0(SB), Z1, Z1
 	VMOVDQU32       Z1, 4032(AX)
@@ -36576,7 +36588,7 @@ fetchnearLeft:
 
 // func fusedQ5K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
-TEXT ·fusedQ5K512(SB), $512-88
+TEXT ·fusedQ5K512(SB), $576-88
 	MOVQ         x+56(FP), AX
 	MOVQ         dx+64(FP), CX
 	MOVQ         sums+72(FP), DX
@@ -36594,6 +36606,8 @@ TEXT ·fusedQ5K512(SB), $512-88
 	MOVQ         ahead+48(FP), R14
 	MOVL         $0x0f0f0f0f, R15
 	VPBROADCASTD R15, Z1
+	LEAQ         63(SP), R15
+	ANDQ         $-64, R15
 
 block:
 	VBROADCASTI32X4  (DI), Z2
@@ -36762,19 +36776,19 @@ block:
 	VSHUFI32X4       $0x88, Z20, Z16, Z25
 	VSHUFI32X4       $0xdd, Z20, Z16, Z16
 	VSHUFI32X4       $0x88, Z25, Z24, Z20
-	VMOVDQU32        Z20, (SP)
+	VMOVDQU32        Z20, (R15)
 	VSHUFI32X4       $0x88, Z16, Z4, Z20
-	VMOVDQU32        Z20, 256(SP)
+	VMOVDQU32        Z20, 256(R15)
 	VSHUFI32X4       $0xdd, Z25, Z24, Z20
 	VMOVDQU32        Z20, Z24
-	VPSLLD           $0x04, (SP), Z25
+	VPSLLD           $0x04, (R15), Z25
 	VPTERNLOGD       $0xe4, Z1, Z25, Z24
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z24, Z24
 	VPXORD           Z7, Z7, Z7
 	VPDPBUSD.BCST    (AX), Z24, Z7
 	PREFETCHT1       (R14)
 	VPSRLD           $0x04, Z20, Z20
-	VPSLLD           $0x03, (SP), Z24
+	VPSLLD           $0x03, (R15), Z24
 	VPTERNLOGD       $0xe4, Z1, Z24, Z20
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z20, Z20
 	VPXORD           Z8, Z8, Z8
@@ -36782,13 +36796,13 @@ block:
 	PREFETCHT1       64(R14)
 	VSHUFI32X4       $0xdd, Z16, Z4, Z4
 	VMOVDQU32        Z4, Z16
-	VPSLLD           $0x04, 256(SP), Z20
+	VPSLLD           $0x04, 256(R15), Z20
 	VPTERNLOGD       $0xe4, Z1, Z20, Z16
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z16, Z16
 	VPDPBUSD.BCST    16(AX), Z16, Z7
 	PREFETCHT1       128(R14)
 	VPSRLD           $0x04, Z4, Z4
-	VPSLLD           $0x03, 256(SP), Z16
+	VPSLLD           $0x03, 256(R15), Z16
 	VPTERNLOGD       $0xe4, Z1, Z16, Z4
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    48(AX), Z4, Z8
@@ -36797,30 +36811,30 @@ block:
 	VSHUFI32X4       $0x88, Z21, Z17, Z5
 	VSHUFI32X4       $0xdd, Z21, Z17, Z16
 	VSHUFI32X4       $0x88, Z5, Z4, Z17
-	VMOVDQU32        Z17, 64(SP)
+	VMOVDQU32        Z17, 64(R15)
 	VSHUFI32X4       $0x88, Z16, Z3, Z17
-	VMOVDQU32        Z17, 320(SP)
+	VMOVDQU32        Z17, 320(R15)
 	VSHUFI32X4       $0xdd, Z5, Z4, Z4
 	VMOVDQU32        Z4, Z5
-	VPSLLD           $0x04, 64(SP), Z17
+	VPSLLD           $0x04, 64(R15), Z17
 	VPTERNLOGD       $0xe4, Z1, Z17, Z5
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z5, Z5
 	VPDPBUSD.BCST    4(AX), Z5, Z7
 	PREFETCHT1       192(R14)
 	VPSRLD           $0x04, Z4, Z4
-	VPSLLD           $0x03, 64(SP), Z5
+	VPSLLD           $0x03, 64(R15), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z4
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    36(AX), Z4, Z8
 	PREFETCHT1       256(R14)
 	VSHUFI32X4       $0xdd, Z16, Z3, Z3
 	VMOVDQU32        Z3, Z4
-	VPSLLD           $0x04, 320(SP), Z5
+	VPSLLD           $0x04, 320(R15), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z4
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    20(AX), Z4, Z7
 	VPSRLD           $0x04, Z3, Z3
-	VPSLLD           $0x03, 320(SP), Z4
+	VPSLLD           $0x03, 320(R15), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    52(AX), Z3, Z8
@@ -36830,30 +36844,30 @@ block:
 	VSHUFI32X4       $0x88, Z23, Z19, Z5
 	VSHUFI32X4       $0xdd, Z23, Z19, Z15
 	VSHUFI32X4       $0x88, Z5, Z3, Z16
-	VMOVDQU32        Z16, 128(SP)
+	VMOVDQU32        Z16, 128(R15)
 	VSHUFI32X4       $0x88, Z15, Z4, Z16
-	VMOVDQU32        Z16, 384(SP)
+	VMOVDQU32        Z16, 384(R15)
 	VSHUFI32X4       $0xdd, Z5, Z3, Z3
 	VMOVDQU32        Z3, Z5
-	VPSLLD           $0x04, 128(SP), Z16
+	VPSLLD           $0x04, 128(R15), Z16
 	VPTERNLOGD       $0xe4, Z1, Z16, Z5
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z5, Z5
 	VPDPBUSD.BCST    8(AX), Z5, Z7
 	PREFETCHT1       384(R14)
 	VPSRLD           $0x04, Z3, Z3
-	VPSLLD           $0x03, 128(SP), Z5
+	VPSLLD           $0x03, 128(R15), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z3
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    40(AX), Z3, Z8
 	VSHUFI32X4       $0xdd, Z15, Z4, Z3
 	VMOVDQU32        Z3, Z4
-	VPSLLD           $0x04, 384(SP), Z5
+	VPSLLD           $0x04, 384(R15), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z4
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    24(AX), Z4, Z7
 	PREFETCHT1       448(R14)
 	VPSRLD           $0x04, Z3, Z3
-	VPSLLD           $0x03, 384(SP), Z4
+	VPSLLD           $0x03, 384(R15), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    56(AX), Z3, Z8
@@ -36863,30 +36877,30 @@ block:
 	VSHUFI32X4       $0x88, Z22, Z18, Z4
 	VSHUFI32X4       $0xdd, Z22, Z18, Z5
 	VSHUFI32X4       $0x88, Z4, Z3, Z6
-	VMOVDQU32        Z6, 192(SP)
+	VMOVDQU32        Z6, 192(R15)
 	VSHUFI32X4       $0x88, Z5, Z2, Z6
-	VMOVDQU32        Z6, 448(SP)
+	VMOVDQU32        Z6, 448(R15)
 	VSHUFI32X4       $0xdd, Z4, Z3, Z3
 	VMOVDQU32        Z3, Z4
-	VPSLLD           $0x04, 192(SP), Z6
+	VPSLLD           $0x04, 192(R15), Z6
 	VPTERNLOGD       $0xe4, Z1, Z6, Z4
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    12(AX), Z4, Z7
 	VPSRLD           $0x04, Z3, Z3
-	VPSLLD           $0x03, 192(SP), Z4
+	VPSLLD           $0x03, 192(R15), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    44(AX), Z3, Z8
 	PREFETCHT1       576(R14)
 	VSHUFI32X4       $0xdd, Z5, Z2, Z2
 	VMOVDQU32        Z2, Z3
-	VPSLLD           $0x04, 448(SP), Z4
+	VPSLLD           $0x04, 448(R15), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    28(AX), Z3, Z7
 	PREFETCHT1       640(R14)
 	VPSRLD           $0x04, Z2, Z2
-	VPSLLD           $0x03, 448(SP), Z3
+	VPSLLD           $0x03, 448(R15), Z3
 	VPTERNLOGD       $0xe4, Z1, Z3, Z2
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z2, Z2
 	VPDPBUSD.BCST    60(AX), Z2, Z8
@@ -36954,14 +36968,14 @@ block:
 	VSHUFI32X4       $0xdd, Z20, Z16, Z16
 	VSHUFI32X4       $0x88, Z25, Z24, Z20
 	VMOVDQU32        Z20, Z27
-	VPSLLD           $0x02, (SP), Z28
+	VPSLLD           $0x02, (R15), Z28
 	VPTERNLOGD       $0xe4, Z1, Z28, Z27
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z27, Z27
 	VPXORD           Z9, Z9, Z9
 	VPDPBUSD.BCST    64(AX), Z27, Z9
 	PREFETCHT1       704(R14)
 	VPSRLD           $0x04, Z20, Z20
-	VPSLLD           $0x01, (SP), Z27
+	VPSLLD           $0x01, (R15), Z27
 	VPTERNLOGD       $0xe4, Z1, Z27, Z20
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z20, Z20
 	VPXORD           Z10, Z10, Z10
@@ -36969,26 +36983,26 @@ block:
 	PREFETCHT1       768(R14)
 	VSHUFI32X4       $0x88, Z16, Z4, Z20
 	VMOVDQU32        Z20, Z27
-	VPSLLD           $0x02, 256(SP), Z28
+	VPSLLD           $0x02, 256(R15), Z28
 	VPTERNLOGD       $0xe4, Z1, Z28, Z27
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z27, Z27
 	VPDPBUSD.BCST    80(AX), Z27, Z9
 	PREFETCHT1       832(R14)
 	VPSRLD           $0x04, Z20, Z20
-	VPSLLD           $0x01, 256(SP), Z27
+	VPSLLD           $0x01, 256(R15), Z27
 	VPTERNLOGD       $0xe4, Z1, Z27, Z20
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z20, Z20
 	VPDPBUSD.BCST    112(AX), Z20, Z10
 	VSHUFI32X4       $0xdd, Z25, Z24, Z20
 	VMOVDQU32        Z20, Z24
-	VMOVDQU32        (SP), Z25
+	VMOVDQU32        (R15), Z25
 	VPTERNLOGD       $0xe4, Z1, Z25, Z24
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z24, Z24
 	VPXORD           Z11, Z11, Z11
 	VPDPBUSD.BCST    128(AX), Z24, Z11
 	PREFETCHT1       896(R14)
 	VPSRLD           $0x04, Z20, Z20
-	VPSRLD           $0x01, (SP), Z24
+	VPSRLD           $0x01, (R15), Z24
 	VPTERNLOGD       $0xe4, Z1, Z24, Z20
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z20, Z20
 	VPXORD           Z12, Z12, Z12
@@ -36996,12 +37010,12 @@ block:
 	PREFETCHT1       960(R14)
 	VSHUFI32X4       $0xdd, Z16, Z4, Z4
 	VMOVDQU32        Z4, Z16
-	VMOVDQU32        256(SP), Z20
+	VMOVDQU32        256(R15), Z20
 	VPTERNLOGD       $0xe4, Z1, Z20, Z16
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z16, Z16
 	VPDPBUSD.BCST    144(AX), Z16, Z11
 	VPSRLD           $0x04, Z4, Z4
-	VPSRLD           $0x01, 256(SP), Z16
+	VPSRLD           $0x01, 256(R15), Z16
 	VPTERNLOGD       $0xe4, Z1, Z16, Z4
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    176(AX), Z4, Z12
@@ -37012,50 +37026,50 @@ block:
 	VSHUFI32X4       $0xdd, Z21, Z17, Z16
 	VSHUFI32X4       $0x88, Z5, Z4, Z17
 	VMOVDQU32        Z17, Z20
-	VPSLLD           $0x02, 64(SP), Z21
+	VPSLLD           $0x02, 64(R15), Z21
 	VPTERNLOGD       $0xe4, Z1, Z21, Z20
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z20, Z20
 	VPDPBUSD.BCST    68(AX), Z20, Z9
 	PREFETCHT1       1088(R14)
 	VPSRLD           $0x04, Z17, Z17
-	VPSLLD           $0x01, 64(SP), Z20
+	VPSLLD           $0x01, 64(R15), Z20
 	VPTERNLOGD       $0xe4, Z1, Z20, Z17
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z17, Z17
 	VPDPBUSD.BCST    100(AX), Z17, Z10
 	VSHUFI32X4       $0x88, Z16, Z3, Z17
 	VMOVDQU32        Z17, Z20
-	VPSLLD           $0x02, 320(SP), Z21
+	VPSLLD           $0x02, 320(R15), Z21
 	VPTERNLOGD       $0xe4, Z1, Z21, Z20
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z20, Z20
 	VPDPBUSD.BCST    84(AX), Z20, Z9
 	PREFETCHT1       1152(R14)
 	VPSRLD           $0x04, Z17, Z17
-	VPSLLD           $0x01, 320(SP), Z20
+	VPSLLD           $0x01, 320(R15), Z20
 	VPTERNLOGD       $0xe4, Z1, Z20, Z17
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z17, Z17
 	VPDPBUSD.BCST    116(AX), Z17, Z10
 	PREFETCHT1       1216(R14)
 	VSHUFI32X4       $0xdd, Z5, Z4, Z4
 	VMOVDQU32        Z4, Z5
-	VMOVDQU32        64(SP), Z17
+	VMOVDQU32        64(R15), Z17
 	VPTERNLOGD       $0xe4, Z1, Z17, Z5
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z5, Z5
 	VPDPBUSD.BCST    132(AX), Z5, Z11
 	VPSRLD           $0x04, Z4, Z4
-	VPSRLD           $0x01, 64(SP), Z5
+	VPSRLD           $0x01, 64(R15), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z4
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    164(AX), Z4, Z12
 	PREFETCHT1       1280(R14)
 	VSHUFI32X4       $0xdd, Z16, Z3, Z3
 	VMOVDQU32        Z3, Z4
-	VMOVDQU32        320(SP), Z5
+	VMOVDQU32        320(R15), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z4
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    148(AX), Z4, Z11
 	PREFETCHT1       1344(R14)
 	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x01, 320(SP), Z4
+	VPSRLD           $0x01, 320(R15), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    180(AX), Z3, Z12
@@ -37065,50 +37079,50 @@ block:
 	VSHUFI32X4       $0xdd, Z23, Z19, Z15
 	VSHUFI32X4       $0x88, Z5, Z3, Z16
 	VMOVDQU32        Z16, Z17
-	VPSLLD           $0x02, 128(SP), Z19
+	VPSLLD           $0x02, 128(R15), Z19
 	VPTERNLOGD       $0xe4, Z1, Z19, Z17
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z17, Z17
 	VPDPBUSD.BCST    72(AX), Z17, Z9
 	PREFETCHT1       1408(R14)
 	VPSRLD           $0x04, Z16, Z16
-	VPSLLD           $0x01, 128(SP), Z17
+	VPSLLD           $0x01, 128(R15), Z17
 	VPTERNLOGD       $0xe4, Z1, Z17, Z16
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z16, Z16
 	VPDPBUSD.BCST    104(AX), Z16, Z10
 	PREFETCHT1       1472(R14)
 	VSHUFI32X4       $0x88, Z15, Z4, Z16
 	VMOVDQU32        Z16, Z17
-	VPSLLD           $0x02, 384(SP), Z19
+	VPSLLD           $0x02, 384(R15), Z19
 	VPTERNLOGD       $0xe4, Z1, Z19, Z17
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z17, Z17
 	VPDPBUSD.BCST    88(AX), Z17, Z9
 	PREFETCHT1       1536(R14)
 	VPSRLD           $0x04, Z16, Z16
-	VPSLLD           $0x01, 384(SP), Z17
+	VPSLLD           $0x01, 384(R15), Z17
 	VPTERNLOGD       $0xe4, Z1, Z17, Z16
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z16, Z16
 	VPDPBUSD.BCST    120(AX), Z16, Z10
 	VSHUFI32X4       $0xdd, Z5, Z3, Z3
 	VMOVDQU32        Z3, Z5
-	VMOVDQU32        128(SP), Z16
+	VMOVDQU32        128(R15), Z16
 	VPTERNLOGD       $0xe4, Z1, Z16, Z5
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z5, Z5
 	VPDPBUSD.BCST    136(AX), Z5, Z11
 	PREFETCHT1       1600(R14)
 	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x01, 128(SP), Z5
+	VPSRLD           $0x01, 128(R15), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z3
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    168(AX), Z3, Z12
 	PREFETCHT1       1664(R14)
 	VSHUFI32X4       $0xdd, Z15, Z4, Z3
 	VMOVDQU32        Z3, Z4
-	VMOVDQU32        384(SP), Z5
+	VMOVDQU32        384(R15), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z4
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    152(AX), Z4, Z11
 	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x01, 384(SP), Z4
+	VPSRLD           $0x01, 384(R15), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    184(AX), Z3, Z12
@@ -37119,50 +37133,50 @@ block:
 	VSHUFI32X4       $0xdd, Z22, Z18, Z5
 	VSHUFI32X4       $0x88, Z4, Z3, Z6
 	VMOVDQU32        Z6, Z15
-	VPSLLD           $0x02, 192(SP), Z16
+	VPSLLD           $0x02, 192(R15), Z16
 	VPTERNLOGD       $0xe4, Z1, Z16, Z15
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z15, Z15
 	VPDPBUSD.BCST    76(AX), Z15, Z9
 	PREFETCHT1       1792(R14)
 	VPSRLD           $0x04, Z6, Z6
-	VPSLLD           $0x01, 192(SP), Z15
+	VPSLLD           $0x01, 192(R15), Z15
 	VPTERNLOGD       $0xe4, Z1, Z15, Z6
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z6, Z6
 	VPDPBUSD.BCST    108(AX), Z6, Z10
 	VSHUFI32X4       $0x88, Z5, Z2, Z6
 	VMOVDQU32        Z6, Z15
-	VPSLLD           $0x02, 448(SP), Z16
+	VPSLLD           $0x02, 448(R15), Z16
 	VPTERNLOGD       $0xe4, Z1, Z16, Z15
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z15, Z15
 	VPDPBUSD.BCST    92(AX), Z15, Z9
 	PREFETCHT1       1856(R14)
 	VPSRLD           $0x04, Z6, Z6
-	VPSLLD           $0x01, 448(SP), Z15
+	VPSLLD           $0x01, 448(R15), Z15
 	VPTERNLOGD       $0xe4, Z1, Z15, Z6
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z6, Z6
 	VPDPBUSD.BCST    124(AX), Z6, Z10
 	PREFETCHT1       1920(R14)
 	VSHUFI32X4       $0xdd, Z4, Z3, Z3
 	VMOVDQU32        Z3, Z4
-	VMOVDQU32        192(SP), Z6
+	VMOVDQU32        192(R15), Z6
 	VPTERNLOGD       $0xe4, Z1, Z6, Z4
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    140(AX), Z4, Z11
 	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x01, 192(SP), Z4
+	VPSRLD           $0x01, 192(R15), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    172(AX), Z3, Z12
 	PREFETCHT1       1984(R14)
 	VSHUFI32X4       $0xdd, Z5, Z2, Z2
 	VMOVDQU32        Z2, Z3
-	VMOVDQU32        448(SP), Z4
+	VMOVDQU32        448(R15), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    156(AX), Z3, Z11
 	PREFETCHT1       2048(R14)
 	VPSRLD           $0x04, Z2, Z2
-	VPSRLD           $0x01, 448(SP), Z3
+	VPSRLD           $0x01, 448(R15), Z3
 	VPTERNLOGD       $0xe4, Z1, Z3, Z2
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z2, Z2
 	VPDPBUSD.BCST    188(AX), Z2, Z12
@@ -37242,14 +37256,14 @@ block:
 	VSHUFI32X4       $0x88, Z16, Z4, Z20
 	VSHUFI32X4       $0xdd, Z25, Z24, Z20
 	VMOVDQU32        Z20, Z24
-	VPSRLD           $0x02, (SP), Z25
+	VPSRLD           $0x02, (R15), Z25
 	VPTERNLOGD       $0xe4, Z1, Z25, Z24
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z24, Z24
 	VPXORD           Z13, Z13, Z13
 	VPDPBUSD.BCST    192(AX), Z24, Z13
 	PREFETCHT1       2112(R14)
 	VPSRLD           $0x04, Z20, Z20
-	VPSRLD           $0x03, (SP), Z24
+	VPSRLD           $0x03, (R15), Z24
 	VPTERNLOGD       $0xe4, Z1, Z24, Z20
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z20, Z20
 	VPXORD           Z14, Z14, Z14
@@ -37257,13 +37271,13 @@ block:
 	PREFETCHT1       2176(R14)
 	VSHUFI32X4       $0xdd, Z16, Z4, Z4
 	VMOVDQU32        Z4, Z16
-	VPSRLD           $0x02, 256(SP), Z20
+	VPSRLD           $0x02, 256(R15), Z20
 	VPTERNLOGD       $0xe4, Z1, Z20, Z16
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z16, Z16
 	VPDPBUSD.BCST    208(AX), Z16, Z13
 	PREFETCHT1       2240(R14)
 	VPSRLD           $0x04, Z4, Z4
-	VPSRLD           $0x03, 256(SP), Z16
+	VPSRLD           $0x03, 256(R15), Z16
 	VPTERNLOGD       $0xe4, Z1, Z16, Z4
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    240(AX), Z4, Z14
@@ -37275,25 +37289,25 @@ block:
 	VSHUFI32X4       $0x88, Z16, Z3, Z17
 	VSHUFI32X4       $0xdd, Z5, Z4, Z4
 	VMOVDQU32        Z4, Z5
-	VPSRLD           $0x02, 64(SP), Z17
+	VPSRLD           $0x02, 64(R15), Z17
 	VPTERNLOGD       $0xe4, Z1, Z17, Z5
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z5, Z5
 	VPDPBUSD.BCST    196(AX), Z5, Z13
 	PREFETCHT1       2304(R14)
 	VPSRLD           $0x04, Z4, Z4
-	VPSRLD           $0x03, 64(SP), Z5
+	VPSRLD           $0x03, 64(R15), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z4
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    228(AX), Z4, Z14
 	PREFETCHT1       2368(R14)
 	VSHUFI32X4       $0xdd, Z16, Z3, Z3
 	VMOVDQU32        Z3, Z4
-	VPSRLD           $0x02, 320(SP), Z5
+	VPSRLD           $0x02, 320(R15), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z4
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    212(AX), Z4, Z13
 	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x03, 320(SP), Z4
+	VPSRLD           $0x03, 320(R15), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    244(AX), Z3, Z14
@@ -37306,25 +37320,25 @@ block:
 	VSHUFI32X4       $0x88, Z15, Z4, Z16
 	VSHUFI32X4       $0xdd, Z5, Z3, Z3
 	VMOVDQU32        Z3, Z5
-	VPSRLD           $0x02, 128(SP), Z16
+	VPSRLD           $0x02, 128(R15), Z16
 	VPTERNLOGD       $0xe4, Z1, Z16, Z5
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z5, Z5
 	VPDPBUSD.BCST    200(AX), Z5, Z13
 	PREFETCHT1       2496(R14)
 	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x03, 128(SP), Z5
+	VPSRLD           $0x03, 128(R15), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z3
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    232(AX), Z3, Z14
 	VSHUFI32X4       $0xdd, Z15, Z4, Z3
 	VMOVDQU32        Z3, Z4
-	VPSRLD           $0x02, 384(SP), Z5
+	VPSRLD           $0x02, 384(R15), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z4
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    216(AX), Z4, Z13
 	PREFETCHT1       2560(R14)
 	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x03, 384(SP), Z4
+	VPSRLD           $0x03, 384(R15), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    248(AX), Z3, Z14
@@ -37337,25 +37351,25 @@ block:
 	VSHUFI32X4       $0x88, Z5, Z2, Z6
 	VSHUFI32X4       $0xdd, Z4, Z3, Z3
 	VMOVDQU32        Z3, Z4
-	VPSRLD           $0x02, 192(SP), Z6
+	VPSRLD           $0x02, 192(R15), Z6
 	VPTERNLOGD       $0xe4, Z1, Z6, Z4
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    204(AX), Z4, Z13
 	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x03, 192(SP), Z4
+	VPSRLD           $0x03, 192(R15), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    236(AX), Z3, Z14
 	PREFETCHT1       2688(R14)
 	VSHUFI32X4       $0xdd, Z5, Z2, Z2
 	VMOVDQU32        Z2, Z3
-	VPSRLD           $0x02, 448(SP), Z4
+	VPSRLD           $0x02, 448(R15), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    220(AX), Z3, Z13
 	PREFETCHT1       2752(R14)
 	VPSRLD           $0x04, Z2, Z2
-	VPSRLD           $0x03, 448(SP), Z3
+	VPSRLD           $0x03, 448(R15), Z3
 	VPTERNLOGD       $0xe4, Z1, Z3, Z2
 	VPANDD.BCST      dword1f1f1f1f<>+0(SB), Z2, Z2
 	VPDPBUSD.BCST    252(AX), Z2, Z14
@@ -37386,7 +37400,7 @@ block:
 
 // func pipedQ5K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
-TEXT ·pipedQ5K512r8(SB), $520-120
+TEXT ·pipedQ5K512r8(SB), $8-120
 	MOVQ            ahead+88(FP), AX
 	MOVQ            near+80(FP), CX
 	MOVQ            buffers+8(FP), DX
@@ -37566,19 +37580,19 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	VSHUFI32X4      $0x88, Z11, Z7, Z16
 	VSHUFI32X4      $0xdd, Z11, Z7, Z7
 	VSHUFI32X4      $0x88, Z16, Z15, Z11
-	VMOVDQU32       Z11, (SP)
+	VMOVDQU32       Z11, 3584(DX)
 	VSHUFI32X4      $0x88, Z7, Z3, Z11
-	VMOVDQU32       Z11, 256(SP)
+	VMOVDQU32       Z11, 3840(DX)
 	VSHUFI32X4      $0xdd, Z16, Z15, Z11
 	VMOVDQU32       Z11, Z15
-	VPSLLD          $0x04, (SP), Z16
+	VPSLLD          $0x04, 3584(DX), Z16
 	VPTERNLOGD      $0xe4, Z0, Z16, Z15
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z15, Z15
 	VMOVDQU32       Z15, (DX)
 	PREFETCHT1      (AX)
 	PREFETCHT0      (CX)
 	VPSRLD          $0x04, Z11, Z11
-	VPSLLD          $0x03, (SP), Z15
+	VPSLLD          $0x03, 3584(DX), Z15
 	VPTERNLOGD      $0xe4, Z0, Z15, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 512(DX)
@@ -37586,14 +37600,14 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	PREFETCHT0      64(CX)
 	VSHUFI32X4      $0xdd, Z7, Z3, Z3
 	VMOVDQU32       Z3, Z7
-	VPSLLD          $0x04, 256(SP), Z11
+	VPSLLD          $0x04, 3840(DX), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z7
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 256(DX)
 	PREFETCHT1      128(AX)
 	PREFETCHT0      128(CX)
 	VPSRLD          $0x04, Z3, Z3
-	VPSLLD          $0x03, 256(SP), Z7
+	VPSLLD          $0x03, 3840(DX), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 768(DX)
@@ -37602,19 +37616,19 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	VSHUFI32X4      $0x88, Z12, Z8, Z4
 	VSHUFI32X4      $0xdd, Z12, Z8, Z7
 	VSHUFI32X4      $0x88, Z4, Z3, Z8
-	VMOVDQU32       Z8, 64(SP)
+	VMOVDQU32       Z8, 3648(DX)
 	VSHUFI32X4      $0x88, Z7, Z2, Z8
-	VMOVDQU32       Z8, 320(SP)
+	VMOVDQU32       Z8, 3904(DX)
 	VSHUFI32X4      $0xdd, Z4, Z3, Z3
 	VMOVDQU32       Z3, Z4
-	VPSLLD          $0x04, 64(SP), Z8
+	VPSLLD          $0x04, 3648(DX), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z4
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 64(DX)
 	PREFETCHT1      192(AX)
 	PREFETCHT0      192(CX)
 	VPSRLD          $0x04, Z3, Z3
-	VPSLLD          $0x03, 64(SP), Z4
+	VPSLLD          $0x03, 3648(DX), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 576(DX)
@@ -37622,12 +37636,12 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	PREFETCHT0      256(CX)
 	VSHUFI32X4      $0xdd, Z7, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VPSLLD          $0x04, 320(SP), Z4
+	VPSLLD          $0x04, 3904(DX), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 320(DX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSLLD          $0x03, 320(SP), Z3
+	VPSLLD          $0x03, 3904(DX), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 832(DX)
@@ -37638,32 +37652,32 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	VSHUFI32X4      $0x88, Z14, Z10, Z4
 	VSHUFI32X4      $0xdd, Z14, Z10, Z6
 	VSHUFI32X4      $0x88, Z4, Z2, Z7
-	VMOVDQU32       Z7, 128(SP)
+	VMOVDQU32       Z7, 3712(DX)
 	VSHUFI32X4      $0x88, Z6, Z3, Z7
-	VMOVDQU32       Z7, 384(SP)
+	VMOVDQU32       Z7, 3968(DX)
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VMOVDQU32       Z2, Z4
-	VPSLLD          $0x04, 128(SP), Z7
+	VPSLLD          $0x04, 3712(DX), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z4
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 128(DX)
 	PREFETCHT1      384(AX)
 	PREFETCHT0      384(CX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSLLD          $0x03, 128(SP), Z4
+	VPSLLD          $0x03, 3712(DX), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 640(DX)
 	VSHUFI32X4      $0xdd, Z6, Z3, Z2
 	VMOVDQU32       Z2, Z3
-	VPSLLD          $0x04, 384(SP), Z4
+	VPSLLD          $0x04, 3968(DX), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 384(DX)
 	PREFETCHT1      448(AX)
 	PREFETCHT0      448(CX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSLLD          $0x03, 384(SP), Z3
+	VPSLLD          $0x03, 3968(DX), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 896(DX)
@@ -37674,17 +37688,17 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	VSHUFI32X4      $0x88, Z13, Z9, Z3
 	VSHUFI32X4      $0xdd, Z13, Z9, Z4
 	VSHUFI32X4      $0x88, Z3, Z2, Z5
-	VMOVDQU32       Z5, 192(SP)
+	VMOVDQU32       Z5, 3776(DX)
 	VSHUFI32X4      $0x88, Z4, Z1, Z5
-	VMOVDQU32       Z5, 448(SP)
+	VMOVDQU32       Z5, 4032(DX)
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VPSLLD          $0x04, 192(SP), Z5
+	VPSLLD          $0x04, 3776(DX), Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 192(DX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSLLD          $0x03, 192(SP), Z3
+	VPSLLD          $0x03, 3776(DX), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 704(DX)
@@ -37692,14 +37706,14 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	PREFETCHT0      576(CX)
 	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VMOVDQU32       Z1, Z2
-	VPSLLD          $0x04, 448(SP), Z3
+	VPSLLD          $0x04, 4032(DX), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 448(DX)
 	PREFETCHT1      640(AX)
 	PREFETCHT0      640(CX)
 	VPSRLD          $0x04, Z1, Z1
-	VPSLLD          $0x03, 448(SP), Z2
+	VPSLLD          $0x03, 4032(DX), Z2
 	VPTERNLOGD      $0xe4, Z0, Z2, Z1
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z1, Z1
 	VMOVDQU32       Z1, 960(DX)
@@ -37757,14 +37771,14 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	VSHUFI32X4      $0xdd, Z11, Z7, Z7
 	VSHUFI32X4      $0x88, Z16, Z15, Z11
 	VMOVDQU32       Z11, Z18
-	VPSLLD          $0x02, (SP), Z19
+	VPSLLD          $0x02, 3584(DX), Z19
 	VPTERNLOGD      $0xe4, Z0, Z19, Z18
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z18, Z18
 	VMOVDQU32       Z18, 1024(DX)
 	PREFETCHT1      704(AX)
 	PREFETCHT0      704(CX)
 	VPSRLD          $0x04, Z11, Z11
-	VPSLLD          $0x01, (SP), Z18
+	VPSLLD          $0x01, 3584(DX), Z18
 	VPTERNLOGD      $0xe4, Z0, Z18, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 1536(DX)
@@ -37772,27 +37786,27 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	PREFETCHT0      768(CX)
 	VSHUFI32X4      $0x88, Z7, Z3, Z11
 	VMOVDQU32       Z11, Z18
-	VPSLLD          $0x02, 256(SP), Z19
+	VPSLLD          $0x02, 3840(DX), Z19
 	VPTERNLOGD      $0xe4, Z0, Z19, Z18
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z18, Z18
 	VMOVDQU32       Z18, 1280(DX)
 	PREFETCHT1      832(AX)
 	PREFETCHT0      832(CX)
 	VPSRLD          $0x04, Z11, Z11
-	VPSLLD          $0x01, 256(SP), Z18
+	VPSLLD          $0x01, 3840(DX), Z18
 	VPTERNLOGD      $0xe4, Z0, Z18, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 1792(DX)
 	VSHUFI32X4      $0xdd, Z16, Z15, Z11
 	VMOVDQU32       Z11, Z15
-	VMOVDQU32       (SP), Z16
+	VMOVDQU32       3584(DX), Z16
 	VPTERNLOGD      $0xe4, Z0, Z16, Z15
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z15, Z15
 	VMOVDQU32       Z15, 2048(DX)
 	PREFETCHT1      896(AX)
 	PREFETCHT0      896(CX)
 	VPSRLD          $0x04, Z11, Z11
-	VPSRLD          $0x01, (SP), Z15
+	VPSRLD          $0x01, 3584(DX), Z15
 	VPTERNLOGD      $0xe4, Z0, Z15, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 2560(DX)
@@ -37800,12 +37814,12 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	PREFETCHT0      960(CX)
 	VSHUFI32X4      $0xdd, Z7, Z3, Z3
 	VMOVDQU32       Z3, Z7
-	VMOVDQU32       256(SP), Z11
+	VMOVDQU32       3840(DX), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z7
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 2304(DX)
 	VPSRLD          $0x04, Z3, Z3
-	VPSRLD          $0x01, 256(SP), Z7
+	VPSRLD          $0x01, 3840(DX), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2816(DX)
@@ -37817,27 +37831,27 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	VSHUFI32X4      $0xdd, Z12, Z8, Z7
 	VSHUFI32X4      $0x88, Z4, Z3, Z8
 	VMOVDQU32       Z8, Z11
-	VPSLLD          $0x02, 64(SP), Z12
+	VPSLLD          $0x02, 3648(DX), Z12
 	VPTERNLOGD      $0xe4, Z0, Z12, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 1088(DX)
 	PREFETCHT1      1088(AX)
 	PREFETCHT0      1088(CX)
 	VPSRLD          $0x04, Z8, Z8
-	VPSLLD          $0x01, 64(SP), Z11
+	VPSLLD          $0x01, 3648(DX), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z8
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z8, Z8
 	VMOVDQU32       Z8, 1600(DX)
 	VSHUFI32X4      $0x88, Z7, Z2, Z8
 	VMOVDQU32       Z8, Z11
-	VPSLLD          $0x02, 320(SP), Z12
+	VPSLLD          $0x02, 3904(DX), Z12
 	VPTERNLOGD      $0xe4, Z0, Z12, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 1344(DX)
 	PREFETCHT1      1152(AX)
 	PREFETCHT0      1152(CX)
 	VPSRLD          $0x04, Z8, Z8
-	VPSLLD          $0x01, 320(SP), Z11
+	VPSLLD          $0x01, 3904(DX), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z8
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z8, Z8
 	VMOVDQU32       Z8, 1856(DX)
@@ -37845,12 +37859,12 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	PREFETCHT0      1216(CX)
 	VSHUFI32X4      $0xdd, Z4, Z3, Z3
 	VMOVDQU32       Z3, Z4
-	VMOVDQU32       64(SP), Z8
+	VMOVDQU32       3648(DX), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z4
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 2112(DX)
 	VPSRLD          $0x04, Z3, Z3
-	VPSRLD          $0x01, 64(SP), Z4
+	VPSRLD          $0x01, 3648(DX), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2624(DX)
@@ -37858,14 +37872,14 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	PREFETCHT0      1280(CX)
 	VSHUFI32X4      $0xdd, Z7, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VMOVDQU32       320(SP), Z4
+	VMOVDQU32       3904(DX), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2368(DX)
 	PREFETCHT1      1344(AX)
 	PREFETCHT0      1344(CX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x01, 320(SP), Z3
+	VPSRLD          $0x01, 3904(DX), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 2880(DX)
@@ -37875,14 +37889,14 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	VSHUFI32X4      $0xdd, Z14, Z10, Z6
 	VSHUFI32X4      $0x88, Z4, Z2, Z7
 	VMOVDQU32       Z7, Z8
-	VPSLLD          $0x02, 128(SP), Z10
+	VPSLLD          $0x02, 3712(DX), Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z8
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z8, Z8
 	VMOVDQU32       Z8, 1152(DX)
 	PREFETCHT1      1408(AX)
 	PREFETCHT0      1408(CX)
 	VPSRLD          $0x04, Z7, Z7
-	VPSLLD          $0x01, 128(SP), Z8
+	VPSLLD          $0x01, 3712(DX), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z7
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 1664(DX)
@@ -37890,27 +37904,27 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	PREFETCHT0      1472(CX)
 	VSHUFI32X4      $0x88, Z6, Z3, Z7
 	VMOVDQU32       Z7, Z8
-	VPSLLD          $0x02, 384(SP), Z10
+	VPSLLD          $0x02, 3968(DX), Z10
 	VPTERNLOGD      $0xe4, Z0, Z10, Z8
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z8, Z8
 	VMOVDQU32       Z8, 1408(DX)
 	PREFETCHT1      1536(AX)
 	PREFETCHT0      1536(CX)
 	VPSRLD          $0x04, Z7, Z7
-	VPSLLD          $0x01, 384(SP), Z8
+	VPSLLD          $0x01, 3968(DX), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z7
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 1920(DX)
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VMOVDQU32       Z2, Z4
-	VMOVDQU32       128(SP), Z7
+	VMOVDQU32       3712(DX), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z4
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 2176(DX)
 	PREFETCHT1      1600(AX)
 	PREFETCHT0      1600(CX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x01, 128(SP), Z4
+	VPSRLD          $0x01, 3712(DX), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 2688(DX)
@@ -37918,12 +37932,12 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	PREFETCHT0      1664(CX)
 	VSHUFI32X4      $0xdd, Z6, Z3, Z2
 	VMOVDQU32       Z2, Z3
-	VMOVDQU32       384(SP), Z4
+	VMOVDQU32       3968(DX), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2432(DX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x01, 384(SP), Z3
+	VPSRLD          $0x01, 3968(DX), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 2944(DX)
@@ -37935,27 +37949,27 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	VSHUFI32X4      $0xdd, Z13, Z9, Z4
 	VSHUFI32X4      $0x88, Z3, Z2, Z5
 	VMOVDQU32       Z5, Z6
-	VPSLLD          $0x02, 192(SP), Z7
+	VPSLLD          $0x02, 3776(DX), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z6
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z6, Z6
 	VMOVDQU32       Z6, 1216(DX)
 	PREFETCHT1      1792(AX)
 	PREFETCHT0      1792(CX)
 	VPSRLD          $0x04, Z5, Z5
-	VPSLLD          $0x01, 192(SP), Z6
+	VPSLLD          $0x01, 3776(DX), Z6
 	VPTERNLOGD      $0xe4, Z0, Z6, Z5
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z5, Z5
 	VMOVDQU32       Z5, 1728(DX)
 	VSHUFI32X4      $0x88, Z4, Z1, Z5
 	VMOVDQU32       Z5, Z6
-	VPSLLD          $0x02, 448(SP), Z7
+	VPSLLD          $0x02, 4032(DX), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z6
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z6, Z6
 	VMOVDQU32       Z6, 1472(DX)
 	PREFETCHT1      1856(AX)
 	PREFETCHT0      1856(CX)
 	VPSRLD          $0x04, Z5, Z5
-	VPSLLD          $0x01, 448(SP), Z6
+	VPSLLD          $0x01, 4032(DX), Z6
 	VPTERNLOGD      $0xe4, Z0, Z6, Z5
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z5, Z5
 	VMOVDQU32       Z5, 1984(DX)
@@ -37963,12 +37977,12 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	PREFETCHT0      1920(CX)
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VMOVDQU32       192(SP), Z5
+	VMOVDQU32       3776(DX), Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 2240(DX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x01, 192(SP), Z3
+	VPSRLD          $0x01, 3776(DX), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 2752(DX)
@@ -37976,14 +37990,14 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	PREFETCHT0      1984(CX)
 	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VMOVDQU32       Z1, Z2
-	VMOVDQU32       448(SP), Z3
+	VMOVDQU32       4032(DX), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 2496(DX)
 	PREFETCHT1      2048(AX)
 	PREFETCHT0      2048(CX)
 	VPSRLD          $0x04, Z1, Z1
-	VPSRLD          $0x01, 448(SP), Z2
+	VPSRLD          $0x01, 4032(DX), Z2
 	VPTERNLOGD      $0xe4, Z0, Z2, Z1
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z1, Z1
 	VMOVDQU32       Z1, 3008(DX)
@@ -38043,14 +38057,14 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	VSHUFI32X4      $0x88, Z7, Z3, Z11
 	VSHUFI32X4      $0xdd, Z16, Z15, Z11
 	VMOVDQU32       Z11, Z15
-	VPSRLD          $0x02, (SP), Z16
+	VPSRLD          $0x02, 3584(DX), Z16
 	VPTERNLOGD      $0xe4, Z0, Z16, Z15
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z15, Z15
 	VMOVDQU32       Z15, 3072(DX)
 	PREFETCHT1      2112(AX)
 	PREFETCHT0      2112(CX)
 	VPSRLD          $0x04, Z11, Z11
-	VPSRLD          $0x03, (SP), Z15
+	VPSRLD          $0x03, 3584(DX), Z15
 	VPTERNLOGD      $0xe4, Z0, Z15, Z11
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32       Z11, 3584(DX)
@@ -38058,14 +38072,14 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	PREFETCHT0      2176(CX)
 	VSHUFI32X4      $0xdd, Z7, Z3, Z3
 	VMOVDQU32       Z3, Z7
-	VPSRLD          $0x02, 256(SP), Z11
+	VPSRLD          $0x02, 3840(DX), Z11
 	VPTERNLOGD      $0xe4, Z0, Z11, Z7
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z7, Z7
 	VMOVDQU32       Z7, 3328(DX)
 	PREFETCHT1      2240(AX)
 	PREFETCHT0      2240(CX)
 	VPSRLD          $0x04, Z3, Z3
-	VPSRLD          $0x03, 256(SP), Z7
+	VPSRLD          $0x03, 3840(DX), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 3840(DX)
@@ -38077,14 +38091,14 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	VSHUFI32X4      $0x88, Z7, Z2, Z8
 	VSHUFI32X4      $0xdd, Z4, Z3, Z3
 	VMOVDQU32       Z3, Z4
-	VPSRLD          $0x02, 64(SP), Z8
+	VPSRLD          $0x02, 3648(DX), Z8
 	VPTERNLOGD      $0xe4, Z0, Z8, Z4
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 3136(DX)
 	PREFETCHT1      2304(AX)
 	PREFETCHT0      2304(CX)
 	VPSRLD          $0x04, Z3, Z3
-	VPSRLD          $0x03, 64(SP), Z4
+	VPSRLD          $0x03, 3648(DX), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 3648(DX)
@@ -38092,12 +38106,12 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	PREFETCHT0      2368(CX)
 	VSHUFI32X4      $0xdd, Z7, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VPSRLD          $0x02, 320(SP), Z4
+	VPSRLD          $0x02, 3904(DX), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 3392(DX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x03, 320(SP), Z3
+	VPSRLD          $0x03, 3904(DX), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3904(DX)
@@ -38111,27 +38125,27 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	VSHUFI32X4      $0x88, Z6, Z3, Z7
 	VSHUFI32X4      $0xdd, Z4, Z2, Z2
 	VMOVDQU32       Z2, Z4
-	VPSRLD          $0x02, 128(SP), Z7
+	VPSRLD          $0x02, 3712(DX), Z7
 	VPTERNLOGD      $0xe4, Z0, Z7, Z4
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z4, Z4
 	VMOVDQU32       Z4, 3200(DX)
 	PREFETCHT1      2496(AX)
 	PREFETCHT0      2496(CX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x03, 128(SP), Z4
+	VPSRLD          $0x03, 3712(DX), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3712(DX)
 	VSHUFI32X4      $0xdd, Z6, Z3, Z2
 	VMOVDQU32       Z2, Z3
-	VPSRLD          $0x02, 384(SP), Z4
+	VPSRLD          $0x02, 3968(DX), Z4
 	VPTERNLOGD      $0xe4, Z0, Z4, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 3456(DX)
 	PREFETCHT1      2560(AX)
 	PREFETCHT0      2560(CX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x03, 384(SP), Z3
+	VPSRLD          $0x03, 3968(DX), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3968(DX)
@@ -38145,12 +38159,12 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	VSHUFI32X4      $0x88, Z4, Z1, Z5
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VMOVDQU32       Z2, Z3
-	VPSRLD          $0x02, 192(SP), Z5
+	VPSRLD          $0x02, 3776(DX), Z5
 	VPTERNLOGD      $0xe4, Z0, Z5, Z3
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32       Z3, 3264(DX)
 	VPSRLD          $0x04, Z2, Z2
-	VPSRLD          $0x03, 192(SP), Z3
+	VPSRLD          $0x03, 3776(DX), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3776(DX)
@@ -38158,14 +38172,14 @@ TEXT ·pipedQ5K512r8(SB), $520-120
 	PREFETCHT0      2688(CX)
 	VSHUFI32X4      $0xdd, Z4, Z1, Z1
 	VMOVDQU32       Z1, Z2
-	VPSRLD          $0x02, 448(SP), Z3
+	VPSRLD          $0x02, 4032(DX), Z3
 	VPTERNLOGD      $0xe4, Z0, Z3, Z2
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32       Z2, 3520(DX)
 	PREFETCHT1      2752(AX)
 	PREFETCHT0      2752(CX)
 	VPSRLD          $0x04, Z1, Z1
-	VPSRLD          $0x03, 448(SP), Z2
+	VPSRLD          $0x03, 4032(DX), Z2
 	VPTERNLOGD      $0xe4, Z0, Z2, Z1
 	VPANDD.BCST     dword1f1f1f1f<>+0(SB), Z1, Z1
 	VMOVDQU32       Z1, 4032(DX)
@@ -38175,12 +38189,12 @@ tile:
 	MOVQ dx+56(FP), R14
 	MOVQ sums+64(FP), R15
 	MOVQ blocks+40(FP), BP
-	MOVQ BP, 512(SP)
+	MOVQ BP, (SP)
 
 block:
 	XCHGQ  DX, BX
 	MOVQ   $0x000000b0, BP
-	CMPQ   512(SP), $0x01
+	CMPQ   (SP), $0x01
 	JNE    step
 	IMUL3Q $0x0f, DI, BP
 	ADDQ   $0xb0, BP
@@ -38597,12 +38611,12 @@ fetchnearLeft:
 	VMOVDQU32         1920(BX), Z19
 	VPDPBUSD.BCST     960(R13), Z19, Z5
 	VSHUFI32X4        $0x88, Z21, Z24, Z25
-	VMOVDQU32         Z25, (SP)
+	VMOVDQU32         Z25, 3584(DX)
 	VSHUFI32X4        $0x88, Z6, Z16, Z25
-	VMOVDQU32         Z25, 256(SP)
+	VMOVDQU32         Z25, 3840(DX)
 	VSHUFI32X4        $0xdd, Z21, Z24, Z21
 	VMOVDQU32         Z21, Z24
-	VPSLLD            $0x04, (SP), Z25
+	VPSLLD            $0x04, 3584(DX), Z25
 	VPTERNLOGD        $0xe4, Z0, Z25, Z24
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z24, Z24
 	VMOVDQU32         Z24, (DX)
@@ -38616,7 +38630,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     996(R13), Z19, Z13
 	VPDPBUSD.BCST     1000(R13), Z19, Z14
 	VPSRLD            $0x04, Z21, Z21
-	VPSLLD            $0x03, (SP), Z24
+	VPSLLD            $0x03, 3584(DX), Z24
 	VPTERNLOGD        $0xe4, Z0, Z24, Z21
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z21, Z21
 	VMOVDQU32         Z21, 512(DX)
@@ -38630,7 +38644,7 @@ fetchnearLeft:
 	VMULPS            Z19, Z13, Z13
 	VSHUFI32X4        $0xdd, Z6, Z16, Z6
 	VMOVDQU32         Z6, Z16
-	VPSLLD            $0x04, 256(SP), Z21
+	VPSLLD            $0x04, 3840(DX), Z21
 	VPTERNLOGD        $0xe4, Z0, Z21, Z16
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z16, Z16
 	VMOVDQU32         Z16, 256(DX)
@@ -38644,7 +38658,7 @@ fetchnearLeft:
 	VFMADD231PS.BCST  100(R14), Z13, Z8
 	VFMADD231PS.BCST  104(R14), Z14, Z9
 	VPSRLD            $0x04, Z6, Z5
-	VPSLLD            $0x03, 256(SP), Z6
+	VPSLLD            $0x03, 3840(DX), Z6
 	VPTERNLOGD        $0xe4, Z0, Z6, Z5
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z5, Z5
 	VMOVDQU32         Z5, 768(DX)
@@ -38673,12 +38687,12 @@ fetchnearLeft:
 	VPDPBUSD.BCST     1064(R13), Z16, Z13
 	VPDPBUSD.BCST     1068(R13), Z16, Z14
 	VSHUFI32X4        $0x88, Z17, Z5, Z16
-	VMOVDQU32         Z16, 64(SP)
+	VMOVDQU32         Z16, 3648(DX)
 	VSHUFI32X4        $0x88, Z12, Z1, Z16
-	VMOVDQU32         Z16, 320(SP)
+	VMOVDQU32         Z16, 3904(DX)
 	VSHUFI32X4        $0xdd, Z17, Z5, Z5
 	VMOVDQU32         Z5, Z16
-	VPSLLD            $0x04, 64(SP), Z17
+	VPSLLD            $0x04, 3648(DX), Z17
 	VPTERNLOGD        $0xe4, Z0, Z17, Z16
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z16, Z16
 	VMOVDQU32         Z16, 64(DX)
@@ -38691,7 +38705,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     1100(R13), Z16, Z14
 	VMOVDQU32         2240(BX), Z16
 	VPSRLD            $0x04, Z5, Z5
-	VPSLLD            $0x03, 64(SP), Z17
+	VPSLLD            $0x03, 3648(DX), Z17
 	VPTERNLOGD        $0xe4, Z0, Z17, Z5
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z5, Z5
 	VMOVDQU32         Z5, 576(DX)
@@ -38706,7 +38720,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     1156(R13), Z5, Z6
 	VSHUFI32X4        $0xdd, Z12, Z1, Z1
 	VMOVDQU32         Z1, Z12
-	VPSLLD            $0x04, 320(SP), Z16
+	VPSLLD            $0x04, 3904(DX), Z16
 	VPTERNLOGD        $0xe4, Z0, Z16, Z12
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z12, Z12
 	VMOVDQU32         Z12, 320(DX)
@@ -38718,7 +38732,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     1192(R13), Z5, Z13
 	VPDPBUSD.BCST     1196(R13), Z5, Z14
 	VPSRLD            $0x04, Z1, Z1
-	VPSLLD            $0x03, 320(SP), Z5
+	VPSLLD            $0x03, 3904(DX), Z5
 	VPTERNLOGD        $0xe4, Z0, Z5, Z1
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
 	VMOVDQU32         Z1, 832(DX)
@@ -38749,12 +38763,12 @@ fetchnearLeft:
 	VMULPS            Z1, Z14, Z14
 	VFMADD231PS.BCST  128(R14), Z4, Z7
 	VSHUFI32X4        $0x88, Z12, Z5, Z1
-	VMOVDQU32         Z1, 128(SP)
+	VMOVDQU32         Z1, 3712(DX)
 	VSHUFI32X4        $0x88, Z15, Z11, Z1
-	VMOVDQU32         Z1, 384(SP)
+	VMOVDQU32         Z1, 3968(DX)
 	VSHUFI32X4        $0xdd, Z12, Z5, Z1
 	VMOVDQU32         Z1, Z4
-	VPSLLD            $0x04, 128(SP), Z5
+	VPSLLD            $0x04, 3712(DX), Z5
 	VPTERNLOGD        $0xe4, Z0, Z5, Z4
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z4, Z4
 	VMOVDQU32         Z4, 128(DX)
@@ -38767,7 +38781,7 @@ fetchnearLeft:
 	VFNMADD231PS.BCST 128(R15), Z4, Z7
 	VFNMADD231PS.BCST 132(R15), Z4, Z8
 	VPSRLD            $0x04, Z1, Z1
-	VPSLLD            $0x03, 128(SP), Z5
+	VPSLLD            $0x03, 3712(DX), Z5
 	VPTERNLOGD        $0xe4, Z0, Z5, Z1
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
 	VMOVDQU32         Z1, 640(DX)
@@ -38780,7 +38794,7 @@ fetchnearLeft:
 	VMOVDQU32         2560(BX), Z12
 	VSHUFI32X4        $0xdd, Z15, Z11, Z11
 	VMOVDQU32         Z11, Z13
-	VPSLLD            $0x04, 384(SP), Z14
+	VPSLLD            $0x04, 3968(DX), Z14
 	VPTERNLOGD        $0xe4, Z0, Z14, Z13
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z13, Z13
 	VMOVDQU32         Z13, 384(DX)
@@ -38793,7 +38807,7 @@ fetchnearLeft:
 	VMOVDQU32         2624(BX), Z12
 	VPDPBUSD.BCST     1312(R13), Z12, Z1
 	VPSRLD            $0x04, Z11, Z11
-	VPSLLD            $0x03, 384(SP), Z13
+	VPSLLD            $0x03, 3968(DX), Z13
 	VPTERNLOGD        $0xe4, Z0, Z13, Z11
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32         Z11, 896(DX)
@@ -38824,12 +38838,12 @@ fetchnearLeft:
 	VMOVDQU32         2880(BX), Z3
 	VPDPBUSD.BCST     1440(R13), Z3, Z1
 	VSHUFI32X4        $0x88, Z11, Z12, Z14
-	VMOVDQU32         Z14, 192(SP)
+	VMOVDQU32         Z14, 3776(DX)
 	VSHUFI32X4        $0x88, Z13, Z2, Z14
-	VMOVDQU32         Z14, 448(SP)
+	VMOVDQU32         Z14, 4032(DX)
 	VSHUFI32X4        $0xdd, Z11, Z12, Z11
 	VMOVDQU32         Z11, Z12
-	VPSLLD            $0x04, 192(SP), Z14
+	VPSLLD            $0x04, 3776(DX), Z14
 	VPTERNLOGD        $0xe4, Z0, Z14, Z12
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z12, Z12
 	VMOVDQU32         Z12, 192(DX)
@@ -38841,7 +38855,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     1476(R13), Z3, Z4
 	VPDPBUSD.BCST     1480(R13), Z3, Z5
 	VPSRLD            $0x04, Z11, Z11
-	VPSLLD            $0x03, 192(SP), Z12
+	VPSLLD            $0x03, 3776(DX), Z12
 	VPTERNLOGD        $0xe4, Z0, Z12, Z11
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32         Z11, 704(DX)
@@ -38856,7 +38870,7 @@ fetchnearLeft:
 	VMOVUPS           4416(BX), Z3
 	VSHUFI32X4        $0xdd, Z13, Z2, Z2
 	VMOVDQU32         Z2, Z11
-	VPSLLD            $0x04, 448(SP), Z12
+	VPSLLD            $0x04, 4032(DX), Z12
 	VPTERNLOGD        $0xe4, Z0, Z12, Z11
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32         Z11, 448(DX)
@@ -38869,7 +38883,7 @@ fetchnearLeft:
 	VCVTDQ2PS         Z5, Z5
 	VMULPS            Z3, Z5, Z5
 	VPSRLD            $0x04, Z2, Z2
-	VPSLLD            $0x03, 448(SP), Z11
+	VPSLLD            $0x03, 4032(DX), Z11
 	VPTERNLOGD        $0xe4, Z0, Z11, Z2
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32         Z2, 960(DX)
@@ -39053,7 +39067,7 @@ fetchnearLeft:
 	VMULPS            Z12, Z24, Z24
 	VSHUFI32X4        $0x88, Z21, Z20, Z12
 	VMOVDQU32         Z12, Z25
-	VPSLLD            $0x02, (SP), Z27
+	VPSLLD            $0x02, 3584(DX), Z27
 	VPTERNLOGD        $0xe4, Z0, Z27, Z25
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z25, Z25
 	VMOVDQU32         Z25, 1024(DX)
@@ -39067,7 +39081,7 @@ fetchnearLeft:
 	VFNMADD231PS.BCST 224(R15), Z5, Z7
 	VFNMADD231PS.BCST 228(R15), Z5, Z8
 	VPSRLD            $0x04, Z12, Z12
-	VPSLLD            $0x01, (SP), Z16
+	VPSLLD            $0x01, 3584(DX), Z16
 	VPTERNLOGD        $0xe4, Z0, Z16, Z12
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z12, Z12
 	VMOVDQU32         Z12, 1536(DX)
@@ -39081,7 +39095,7 @@ fetchnearLeft:
 	VMOVUPS           Z10, 192(R12)
 	VSHUFI32X4        $0x88, Z15, Z3, Z5
 	VMOVDQU32         Z5, Z7
-	VPSLLD            $0x02, 256(SP), Z8
+	VPSLLD            $0x02, 3840(DX), Z8
 	VPTERNLOGD        $0xe4, Z0, Z8, Z7
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z7, Z7
 	VMOVDQU32         Z7, 1280(DX)
@@ -39095,7 +39109,7 @@ fetchnearLeft:
 	VPXORD            Z16, Z16, Z16
 	VPXORD            Z23, Z23, Z23
 	VPSRLD            $0x04, Z5, Z5
-	VPSLLD            $0x01, 256(SP), Z24
+	VPSLLD            $0x01, 3840(DX), Z24
 	VPTERNLOGD        $0xe4, Z0, Z24, Z5
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z5, Z5
 	VMOVDQU32         Z5, 1792(DX)
@@ -39108,7 +39122,7 @@ fetchnearLeft:
 	VMOVDQU32         64(BX), Z24
 	VSHUFI32X4        $0xdd, Z21, Z20, Z20
 	VMOVDQU32         Z20, Z21
-	VMOVDQU32         (SP), Z25
+	VMOVDQU32         3584(DX), Z25
 	VPTERNLOGD        $0xe4, Z0, Z25, Z21
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z21, Z21
 	VMOVDQU32         Z21, 2048(DX)
@@ -39121,7 +39135,7 @@ fetchnearLeft:
 	VMOVDQU32         128(BX), Z21
 	VPDPBUSD.BCST     80(R13), Z21, Z12
 	VPSRLD            $0x04, Z20, Z20
-	VPSRLD            $0x01, (SP), Z24
+	VPSRLD            $0x01, 3584(DX), Z24
 	VPTERNLOGD        $0xe4, Z0, Z24, Z20
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z20, Z20
 	VMOVDQU32         Z20, 2560(DX)
@@ -39136,7 +39150,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     120(R13), Z20, Z23
 	VSHUFI32X4        $0xdd, Z15, Z3, Z3
 	VMOVDQU32         Z3, Z15
-	VMOVDQU32         256(SP), Z21
+	VMOVDQU32         3840(DX), Z21
 	VPTERNLOGD        $0xe4, Z0, Z21, Z15
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z15, Z15
 	VMOVDQU32         Z15, 2304(DX)
@@ -39148,7 +39162,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     156(R13), Z15, Z5
 	VMOVDQU32         320(BX), Z15
 	VPSRLD            $0x04, Z3, Z3
-	VPSRLD            $0x01, 256(SP), Z20
+	VPSRLD            $0x01, 3840(DX), Z20
 	VPTERNLOGD        $0xe4, Z0, Z20, Z3
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32         Z3, 2816(DX)
@@ -39180,7 +39194,7 @@ fetchnearLeft:
 	VCVTDQ2PS         Z23, Z23
 	VSHUFI32X4        $0x88, Z20, Z15, Z17
 	VMOVDQU32         Z17, Z21
-	VPSLLD            $0x02, 64(SP), Z22
+	VPSLLD            $0x02, 3648(DX), Z22
 	VPTERNLOGD        $0xe4, Z0, Z22, Z21
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z21, Z21
 	VMOVDQU32         Z21, 1088(DX)
@@ -39193,7 +39207,7 @@ fetchnearLeft:
 	VFMADD231PS.BCST  20(R14), Z16, Z8
 	VFMADD231PS.BCST  24(R14), Z23, Z9
 	VPSRLD            $0x04, Z17, Z3
-	VPSLLD            $0x01, 64(SP), Z12
+	VPSLLD            $0x01, 3648(DX), Z12
 	VPTERNLOGD        $0xe4, Z0, Z12, Z3
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32         Z3, 1600(DX)
@@ -39206,7 +39220,7 @@ fetchnearLeft:
 	VPXORD            Z3, Z3, Z3
 	VSHUFI32X4        $0x88, Z11, Z4, Z17
 	VMOVDQU32         Z17, Z5
-	VPSLLD            $0x02, 320(SP), Z12
+	VPSLLD            $0x02, 3904(DX), Z12
 	VPTERNLOGD        $0xe4, Z0, Z12, Z5
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z5, Z5
 	VMOVDQU32         Z5, 1344(DX)
@@ -39219,7 +39233,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     272(R13), Z21, Z3
 	VPDPBUSD.BCST     276(R13), Z21, Z5
 	VPSRLD            $0x04, Z17, Z17
-	VPSLLD            $0x01, 320(SP), Z22
+	VPSLLD            $0x01, 3904(DX), Z22
 	VPTERNLOGD        $0xe4, Z0, Z22, Z17
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z17, Z17
 	VMOVDQU32         Z17, 1856(DX)
@@ -39234,7 +39248,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     316(R13), Z17, Z16
 	VSHUFI32X4        $0xdd, Z20, Z15, Z15
 	VMOVDQU32         Z15, Z17
-	VMOVDQU32         64(SP), Z20
+	VMOVDQU32         3648(DX), Z20
 	VPTERNLOGD        $0xe4, Z0, Z20, Z17
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z17, Z17
 	VMOVDQU32         Z17, 2112(DX)
@@ -39246,7 +39260,7 @@ fetchnearLeft:
 	VMOVDQU32         704(BX), Z17
 	VPDPBUSD.BCST     368(R13), Z17, Z3
 	VPSRLD            $0x04, Z15, Z15
-	VPSRLD            $0x01, 64(SP), Z20
+	VPSRLD            $0x01, 3648(DX), Z20
 	VPTERNLOGD        $0xe4, Z0, Z20, Z15
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z15, Z15
 	VMOVDQU32         Z15, 2624(DX)
@@ -39260,7 +39274,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     404(R13), Z15, Z5
 	VSHUFI32X4        $0xdd, Z11, Z4, Z4
 	VMOVDQU32         Z4, Z11
-	VMOVDQU32         320(SP), Z17
+	VMOVDQU32         3904(DX), Z17
 	VPTERNLOGD        $0xe4, Z0, Z17, Z11
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32         Z11, 2368(DX)
@@ -39274,7 +39288,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     440(R13), Z11, Z12
 	VPDPBUSD.BCST     444(R13), Z11, Z16
 	VPSRLD            $0x04, Z4, Z4
-	VPSRLD            $0x01, 320(SP), Z11
+	VPSRLD            $0x01, 3904(DX), Z11
 	VPTERNLOGD        $0xe4, Z0, Z11, Z4
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z4, Z4
 	VMOVDQU32         Z4, 2880(DX)
@@ -39304,7 +39318,7 @@ fetchnearLeft:
 	VFMADD231PS.BCST  48(R14), Z3, Z7
 	VSHUFI32X4        $0x88, Z15, Z11, Z3
 	VMOVDQU32         Z3, Z4
-	VPSLLD            $0x02, 128(SP), Z17
+	VPSLLD            $0x02, 3712(DX), Z17
 	VPTERNLOGD        $0xe4, Z0, Z17, Z4
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z4, Z4
 	VMOVDQU32         Z4, 1152(DX)
@@ -39317,7 +39331,7 @@ fetchnearLeft:
 	VFNMADD231PS.BCST 48(R15), Z4, Z7
 	VFNMADD231PS.BCST 52(R15), Z4, Z8
 	VPSRLD            $0x04, Z3, Z3
-	VPSLLD            $0x01, 128(SP), Z5
+	VPSLLD            $0x01, 3712(DX), Z5
 	VPTERNLOGD        $0xe4, Z0, Z5, Z3
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32         Z3, 1664(DX)
@@ -39332,7 +39346,7 @@ fetchnearLeft:
 	VMOVDQU32         1024(BX), Z16
 	VSHUFI32X4        $0x88, Z13, Z1, Z17
 	VMOVDQU32         Z17, Z19
-	VPSLLD            $0x02, 384(SP), Z20
+	VPSLLD            $0x02, 3968(DX), Z20
 	VPTERNLOGD        $0xe4, Z0, Z20, Z19
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z19, Z19
 	VMOVDQU32         Z19, 1408(DX)
@@ -39346,7 +39360,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     560(R13), Z16, Z3
 	VPDPBUSD.BCST     564(R13), Z16, Z4
 	VPSRLD            $0x04, Z17, Z17
-	VPSLLD            $0x01, 384(SP), Z19
+	VPSLLD            $0x01, 3968(DX), Z19
 	VPTERNLOGD        $0xe4, Z0, Z19, Z17
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z17, Z17
 	VMOVDQU32         Z17, 1920(DX)
@@ -39358,7 +39372,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     600(R13), Z16, Z5
 	VSHUFI32X4        $0xdd, Z15, Z11, Z11
 	VMOVDQU32         Z11, Z15
-	VMOVDQU32         128(SP), Z17
+	VMOVDQU32         3712(DX), Z17
 	VPTERNLOGD        $0xe4, Z0, Z17, Z15
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z15, Z15
 	VMOVDQU32         Z15, 2176(DX)
@@ -39372,7 +39386,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     636(R13), Z15, Z12
 	VMOVDQU32         1280(BX), Z15
 	VPSRLD            $0x04, Z11, Z11
-	VPSRLD            $0x01, 128(SP), Z16
+	VPSRLD            $0x01, 3712(DX), Z16
 	VPTERNLOGD        $0xe4, Z0, Z16, Z11
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32         Z11, 2688(DX)
@@ -39387,7 +39401,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     692(R13), Z11, Z4
 	VSHUFI32X4        $0xdd, Z13, Z1, Z1
 	VMOVDQU32         Z1, Z13
-	VMOVDQU32         384(SP), Z15
+	VMOVDQU32         3968(DX), Z15
 	VPTERNLOGD        $0xe4, Z0, Z15, Z13
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z13, Z13
 	VMOVDQU32         Z13, 2432(DX)
@@ -39398,7 +39412,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     724(R13), Z11, Z4
 	VPDPBUSD.BCST     728(R13), Z11, Z5
 	VPSRLD            $0x04, Z1, Z1
-	VPSRLD            $0x01, 384(SP), Z13
+	VPSRLD            $0x01, 3968(DX), Z13
 	VPTERNLOGD        $0xe4, Z0, Z13, Z1
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
 	VMOVDQU32         Z1, 2944(DX)
@@ -39430,7 +39444,7 @@ fetchnearLeft:
 	VMOVUPS           4736(BX), Z1
 	VSHUFI32X4        $0x88, Z6, Z11, Z3
 	VMOVDQU32         Z3, Z4
-	VPSLLD            $0x02, 192(SP), Z5
+	VPSLLD            $0x02, 3776(DX), Z5
 	VPTERNLOGD        $0xe4, Z0, Z5, Z4
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z4, Z4
 	VMOVDQU32         Z4, 1216(DX)
@@ -39444,7 +39458,7 @@ fetchnearLeft:
 	VPXORD            Z4, Z4, Z4
 	VPXORD            Z5, Z5, Z5
 	VPSRLD            $0x04, Z3, Z3
-	VPSLLD            $0x01, 192(SP), Z12
+	VPSLLD            $0x01, 3776(DX), Z12
 	VPTERNLOGD        $0xe4, Z0, Z12, Z3
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32         Z3, 1728(DX)
@@ -39456,7 +39470,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     796(R13), Z12, Z3
 	VSHUFI32X4        $0x88, Z13, Z2, Z12
 	VMOVDQU32         Z12, Z14
-	VPSLLD            $0x02, 448(SP), Z15
+	VPSLLD            $0x02, 4032(DX), Z15
 	VPTERNLOGD        $0xe4, Z0, Z15, Z14
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z14, Z14
 	VMOVDQU32         Z14, 1472(DX)
@@ -39470,7 +39484,7 @@ fetchnearLeft:
 	VMOVDQU32         1664(BX), Z14
 	VPDPBUSD.BCST     848(R13), Z14, Z1
 	VPSRLD            $0x04, Z12, Z12
-	VPSLLD            $0x01, 448(SP), Z15
+	VPSLLD            $0x01, 4032(DX), Z15
 	VPTERNLOGD        $0xe4, Z0, Z15, Z12
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z12, Z12
 	VMOVDQU32         Z12, 1984(DX)
@@ -39485,7 +39499,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     888(R13), Z12, Z5
 	VSHUFI32X4        $0xdd, Z6, Z11, Z6
 	VMOVDQU32         Z6, Z11
-	VMOVDQU32         192(SP), Z14
+	VMOVDQU32         3776(DX), Z14
 	VPTERNLOGD        $0xe4, Z0, Z14, Z11
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32         Z11, 2240(DX)
@@ -39496,7 +39510,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     920(R13), Z11, Z5
 	VPDPBUSD.BCST     924(R13), Z11, Z3
 	VPSRLD            $0x04, Z6, Z6
-	VPSRLD            $0x01, 192(SP), Z11
+	VPSRLD            $0x01, 3776(DX), Z11
 	VPTERNLOGD        $0xe4, Z0, Z11, Z6
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z6, Z6
 	VMOVDQU32         Z6, 2752(DX)
@@ -39511,7 +39525,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     976(R13), Z6, Z1
 	VSHUFI32X4        $0xdd, Z13, Z2, Z2
 	VMOVDQU32         Z2, Z11
-	VMOVDQU32         448(SP), Z12
+	VMOVDQU32         4032(DX), Z12
 	VPTERNLOGD        $0xe4, Z0, Z12, Z11
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32         Z11, 2496(DX)
@@ -39525,7 +39539,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     1012(R13), Z6, Z4
 	VPDPBUSD.BCST     1016(R13), Z6, Z5
 	VPSRLD            $0x04, Z2, Z2
-	VPSRLD            $0x01, 448(SP), Z11
+	VPSRLD            $0x01, 4032(DX), Z11
 	VPTERNLOGD        $0xe4, Z0, Z11, Z2
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32         Z2, 3008(DX)
@@ -39711,7 +39725,7 @@ fetchnearLeft:
 	VSHUFI32X4        $0x88, Z20, Z5, Z24
 	VSHUFI32X4        $0xdd, Z25, Z23, Z23
 	VMOVDQU32         Z23, Z24
-	VPSRLD            $0x02, (SP), Z25
+	VPSRLD            $0x02, 3584(DX), Z25
 	VPTERNLOGD        $0xe4, Z0, Z25, Z24
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z24, Z24
 	VMOVDQU32         Z24, 3072(DX)
@@ -39724,7 +39738,7 @@ fetchnearLeft:
 	VCVTDQ2PS         Z13, Z13
 	VMULPS            Z16, Z13, Z13
 	VPSRLD            $0x04, Z23, Z23
-	VPSRLD            $0x03, (SP), Z24
+	VPSRLD            $0x03, 3584(DX), Z24
 	VPTERNLOGD        $0xe4, Z0, Z24, Z23
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z23, Z23
 	VMOVDQU32         Z23, 3584(DX)
@@ -39739,7 +39753,7 @@ fetchnearLeft:
 	VMOVUPS           4928(BX), Z6
 	VSHUFI32X4        $0xdd, Z20, Z5, Z5
 	VMOVDQU32         Z5, Z12
-	VPSRLD            $0x02, 256(SP), Z13
+	VPSRLD            $0x02, 3840(DX), Z13
 	VPTERNLOGD        $0xe4, Z0, Z13, Z12
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z12, Z12
 	VMOVDQU32         Z12, 3328(DX)
@@ -39752,7 +39766,7 @@ fetchnearLeft:
 	VPXORD            Z6, Z6, Z6
 	VPXORD            Z12, Z12, Z12
 	VPSRLD            $0x04, Z5, Z5
-	VPSRLD            $0x03, 256(SP), Z13
+	VPSRLD            $0x03, 3840(DX), Z13
 	VPTERNLOGD        $0xe4, Z0, Z13, Z5
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z5, Z5
 	VMOVDQU32         Z5, 3840(DX)
@@ -39784,7 +39798,7 @@ fetchnearLeft:
 	VSHUFI32X4        $0x88, Z14, Z1, Z18
 	VSHUFI32X4        $0xdd, Z16, Z15, Z15
 	VMOVDQU32         Z15, Z16
-	VPSRLD            $0x02, 64(SP), Z18
+	VPSRLD            $0x02, 3648(DX), Z18
 	VPTERNLOGD        $0xe4, Z0, Z18, Z16
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z16, Z16
 	VMOVDQU32         Z16, 3136(DX)
@@ -39798,7 +39812,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     1688(R13), Z3, Z5
 	VPDPBUSD.BCST     1692(R13), Z3, Z13
 	VPSRLD            $0x04, Z15, Z3
-	VPSRLD            $0x03, 64(SP), Z15
+	VPSRLD            $0x03, 3648(DX), Z15
 	VPTERNLOGD        $0xe4, Z0, Z15, Z3
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32         Z3, 3648(DX)
@@ -39813,7 +39827,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     1744(R13), Z3, Z6
 	VSHUFI32X4        $0xdd, Z14, Z1, Z1
 	VMOVDQU32         Z1, Z14
-	VPSRLD            $0x02, 320(SP), Z15
+	VPSRLD            $0x02, 3904(DX), Z15
 	VPTERNLOGD        $0xe4, Z0, Z15, Z14
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z14, Z14
 	VMOVDQU32         Z14, 3392(DX)
@@ -39824,7 +39838,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     1776(R13), Z3, Z6
 	VPDPBUSD.BCST     1780(R13), Z3, Z12
 	VPSRLD            $0x04, Z1, Z1
-	VPSRLD            $0x03, 320(SP), Z14
+	VPSRLD            $0x03, 3904(DX), Z14
 	VPTERNLOGD        $0xe4, Z0, Z14, Z1
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
 	VMOVDQU32         Z1, 3904(DX)
@@ -39858,7 +39872,7 @@ fetchnearLeft:
 	VSHUFI32X4        $0x88, Z5, Z11, Z6
 	VSHUFI32X4        $0xdd, Z1, Z3, Z1
 	VMOVDQU32         Z1, Z3
-	VPSRLD            $0x02, 128(SP), Z6
+	VPSRLD            $0x02, 3712(DX), Z6
 	VPTERNLOGD        $0xe4, Z0, Z6, Z3
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z3, Z3
 	VMOVDQU32         Z3, 3200(DX)
@@ -39872,7 +39886,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     1808(R13), Z14, Z3
 	VPDPBUSD.BCST     1812(R13), Z14, Z6
 	VPSRLD            $0x04, Z1, Z1
-	VPSRLD            $0x03, 128(SP), Z15
+	VPSRLD            $0x03, 3712(DX), Z15
 	VPTERNLOGD        $0xe4, Z0, Z15, Z1
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
 	VMOVDQU32         Z1, 3712(DX)
@@ -39884,7 +39898,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     1848(R13), Z1, Z12
 	VSHUFI32X4        $0xdd, Z5, Z11, Z5
 	VMOVDQU32         Z5, Z11
-	VPSRLD            $0x02, 384(SP), Z14
+	VPSRLD            $0x02, 3968(DX), Z14
 	VPTERNLOGD        $0xe4, Z0, Z14, Z11
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z11, Z11
 	VMOVDQU32         Z11, 3456(DX)
@@ -39898,7 +39912,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST     1884(R13), Z1, Z13
 	VMOVDQU32         3776(BX), Z1
 	VPSRLD            $0x04, Z5, Z5
-	VPSRLD            $0x03, 384(SP), Z11
+	VPSRLD            $0x03, 3968(DX), Z11
 	VPTERNLOGD        $0xe4, Z0, Z11, Z5
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z5, Z5
 	VMOVDQU32         Z5, 3968(DX)
@@ -39932,7 +39946,7 @@ fetchnearLeft:
 	VSHUFI32X4        $0x88, Z11, Z2, Z14
 	VSHUFI32X4        $0xdd, Z4, Z5, Z4
 	VMOVDQU32         Z4, Z5
-	VPSRLD            $0x02, 192(SP), Z14
+	VPSRLD            $0x02, 3776(DX), Z14
 	VPTERNLOGD        $0xe4, Z0, Z14, Z5
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z5, Z5
 	VMOVDQU32         Z5, 3264(DX)
@@ -39944,7 +39958,7 @@ fetchnearLeft:
 	VCVTDQ2PS         Z3, Z3
 	VMULPS            Z1, Z3, Z3
 	VPSRLD            $0x04, Z4, Z4
-	VPSRLD            $0x03, 192(SP), Z5
+	VPSRLD            $0x03, 3776(DX), Z5
 	VPTERNLOGD        $0xe4, Z0, Z5, Z4
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z4, Z4
 	VMOVDQU32         Z4, 3776(DX)
@@ -39958,7 +39972,7 @@ fetchnearLeft:
 	VMULPS            Z1, Z13, Z13
 	VSHUFI32X4        $0xdd, Z11, Z2, Z1
 	VMOVDQU32         Z1, Z2
-	VPSRLD            $0x02, 448(SP), Z4
+	VPSRLD            $0x02, 4032(DX), Z4
 	VPTERNLOGD        $0xe4, Z0, Z4, Z2
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z2, Z2
 	VMOVDQU32         Z2, 3520(DX)
@@ -39972,7 +39986,7 @@ fetchnearLeft:
 	VFNMADD231PS.BCST 240(R15), Z2, Z7
 	VFNMADD231PS.BCST 244(R15), Z2, Z8
 	VPSRLD            $0x04, Z1, Z1
-	VPSRLD            $0x03, 448(SP), Z3
+	VPSRLD            $0x03, 4032(DX), Z3
 	VPTERNLOGD        $0xe4, Z0, Z3, Z1
 	VPANDD.BCST       dword1f1f1f1f<>+0(SB), Z1, Z1
 	VMOVDQU32         Z1, 4032(DX)
@@ -39985,7 +39999,7 @@ fetchnearLeft:
 	ADDQ              $0x00000800, R13
 	ADDQ              $0x00000100, R14
 	ADDQ              $0x00000100, R15
-	DECQ              512(SP)
+	DECQ              (SP)
 	JNZ               block
 	ADDQ              $0x00000200, R12
 	DECQ              tiles+32(FP)
@@ -39995,7 +40009,7 @@ fetchnearLeft:
 
 // func fusedQ6K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512F, AVX512VL, AVX512VNNI, MMX+
-TEXT ·fusedQ6K512(SB), $1024-88
+TEXT ·fusedQ6K512(SB), $1088-88
 	MOVQ         x+56(FP), AX
 	MOVQ         dx+64(FP), CX
 	MOVQ         biases+80(FP), DX
@@ -40012,6 +40026,8 @@ TEXT ·fusedQ6K512(SB), $1024-88
 	MOVQ         ahead+48(FP), R13
 	MOVL         $0x0f0f0f0f, R14
 	VPBROADCASTD R14, Z1
+	LEAQ         63(SP), R14
+	ANDQ         $-64, R14
 
 block:
 	VPXORD           Z2, Z2, Z2
@@ -40187,49 +40203,49 @@ block:
 	VSHUFI32X4       $0x88, Z12, Z8, Z17
 	VSHUFI32X4       $0xdd, Z12, Z8, Z8
 	VSHUFI32X4       $0x88, Z17, Z16, Z12
-	VMOVDQU32        Z12, (SP)
+	VMOVDQU32        Z12, (R14)
 	VSHUFI32X4       $0x88, Z8, Z4, Z12
-	VMOVDQU32        Z12, 256(SP)
+	VMOVDQU32        Z12, 256(R14)
 	VSHUFI32X4       $0xdd, Z17, Z16, Z12
-	VMOVDQU32        Z12, 512(SP)
+	VMOVDQU32        Z12, 512(R14)
 	VSHUFI32X4       $0xdd, Z8, Z4, Z4
-	VMOVDQU32        Z4, 768(SP)
+	VMOVDQU32        Z4, 768(R14)
 	VSHUFI32X4       $0x88, Z5, Z3, Z4
 	VSHUFI32X4       $0xdd, Z5, Z3, Z3
 	VSHUFI32X4       $0x88, Z13, Z9, Z5
 	VSHUFI32X4       $0xdd, Z13, Z9, Z8
 	VSHUFI32X4       $0x88, Z5, Z4, Z9
-	VMOVDQU32        Z9, 64(SP)
+	VMOVDQU32        Z9, 64(R14)
 	VSHUFI32X4       $0x88, Z8, Z3, Z9
-	VMOVDQU32        Z9, 320(SP)
+	VMOVDQU32        Z9, 320(R14)
 	VSHUFI32X4       $0xdd, Z5, Z4, Z4
-	VMOVDQU32        Z4, 576(SP)
+	VMOVDQU32        Z4, 576(R14)
 	VSHUFI32X4       $0xdd, Z8, Z3, Z3
-	VMOVDQU32        Z3, 832(SP)
+	VMOVDQU32        Z3, 832(R14)
 	VSHUFI32X4       $0x88, Z7, Z18, Z3
 	VSHUFI32X4       $0xdd, Z7, Z18, Z4
 	VSHUFI32X4       $0x88, Z15, Z11, Z5
 	VSHUFI32X4       $0xdd, Z15, Z11, Z7
 	VSHUFI32X4       $0x88, Z5, Z3, Z8
-	VMOVDQU32        Z8, 128(SP)
+	VMOVDQU32        Z8, 128(R14)
 	VSHUFI32X4       $0x88, Z7, Z4, Z8
-	VMOVDQU32        Z8, 384(SP)
+	VMOVDQU32        Z8, 384(R14)
 	VSHUFI32X4       $0xdd, Z5, Z3, Z3
-	VMOVDQU32        Z3, 640(SP)
+	VMOVDQU32        Z3, 640(R14)
 	VSHUFI32X4       $0xdd, Z7, Z4, Z3
-	VMOVDQU32        Z3, 896(SP)
+	VMOVDQU32        Z3, 896(R14)
 	VSHUFI32X4       $0x88, Z6, Z2, Z3
 	VSHUFI32X4       $0xdd, Z6, Z2, Z2
 	VSHUFI32X4       $0x88, Z14, Z10, Z4
 	VSHUFI32X4       $0xdd, Z14, Z10, Z5
 	VSHUFI32X4       $0x88, Z4, Z3, Z6
-	VMOVDQU32        Z6, 192(SP)
+	VMOVDQU32        Z6, 192(R14)
 	VSHUFI32X4       $0x88, Z5, Z2, Z6
-	VMOVDQU32        Z6, 448(SP)
+	VMOVDQU32        Z6, 448(R14)
 	VSHUFI32X4       $0xdd, Z4, Z3, Z3
-	VMOVDQU32        Z3, 704(SP)
+	VMOVDQU32        Z3, 704(R14)
 	VSHUFI32X4       $0xdd, Z5, Z2, Z2
-	VMOVDQU32        Z2, 960(SP)
+	VMOVDQU32        Z2, 960(R14)
 	VMOVDQU32        (SI), Z2
 	VMOVDQU32        (SI)(DI*1), Z3
 	VMOVDQU32        (SI)(DI*2), Z4
@@ -40284,14 +40300,14 @@ block:
 	VSHUFI32X4       $0xdd, Z12, Z8, Z8
 	VSHUFI32X4       $0x88, Z17, Z16, Z12
 	VMOVDQU32        Z12, Z19
-	VPSLLD           $0x04, (SP), Z20
+	VPSLLD           $0x04, (R14), Z20
 	VPTERNLOGD       $0xe4, Z1, Z20, Z19
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z19, Z19
 	VPBROADCASTD     (DX), Z20
 	VPDPBUSD.BCST    (AX), Z19, Z20
 	PREFETCHT1       (R13)
 	VPSRLD           $0x04, Z12, Z12
-	VMOVDQU32        (SP), Z19
+	VMOVDQU32        (R14), Z19
 	VPTERNLOGD       $0xe4, Z1, Z19, Z12
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z12, Z12
 	VPBROADCASTD     16(DX), Z19
@@ -40299,14 +40315,14 @@ block:
 	PREFETCHT1       64(R13)
 	VSHUFI32X4       $0x88, Z8, Z4, Z12
 	VMOVDQU32        Z12, Z21
-	VPSLLD           $0x04, 256(SP), Z22
+	VPSLLD           $0x04, 256(R14), Z22
 	VPTERNLOGD       $0xe4, Z1, Z22, Z21
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z21, Z21
 	VPBROADCASTD     4(DX), Z22
 	VPDPBUSD.BCST    16(AX), Z21, Z22
 	PREFETCHT1       128(R13)
 	VPSRLD           $0x04, Z12, Z12
-	VMOVDQU32        256(SP), Z21
+	VMOVDQU32        256(R14), Z21
 	VPTERNLOGD       $0xe4, Z1, Z21, Z12
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z12, Z12
 	VPBROADCASTD     20(DX), Z21
@@ -40314,28 +40330,28 @@ block:
 	PREFETCHT1       192(R13)
 	VSHUFI32X4       $0xdd, Z17, Z16, Z12
 	VMOVDQU32        Z12, Z16
-	VPSLLD           $0x02, (SP), Z17
+	VPSLLD           $0x02, (R14), Z17
 	VPTERNLOGD       $0xe4, Z1, Z17, Z16
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z16, Z16
 	VPBROADCASTD     8(DX), Z17
 	VPDPBUSD.BCST    32(AX), Z16, Z17
 	PREFETCHT1       256(R13)
 	VPSRLD           $0x04, Z12, Z12
-	VPSRLD           $0x02, (SP), Z16
+	VPSRLD           $0x02, (R14), Z16
 	VPTERNLOGD       $0xe4, Z1, Z16, Z12
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z12, Z12
 	VPBROADCASTD     24(DX), Z16
 	VPDPBUSD.BCST    96(AX), Z12, Z16
 	VSHUFI32X4       $0xdd, Z8, Z4, Z4
 	VMOVDQU32        Z4, Z8
-	VPSLLD           $0x02, 256(SP), Z12
+	VPSLLD           $0x02, 256(R14), Z12
 	VPTERNLOGD       $0xe4, Z1, Z12, Z8
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z8, Z8
 	VPBROADCASTD     12(DX), Z12
 	VPDPBUSD.BCST    48(AX), Z8, Z12
 	PREFETCHT1       320(R13)
 	VPSRLD           $0x04, Z4, Z4
-	VPSRLD           $0x02, 256(SP), Z8
+	VPSRLD           $0x02, 256(R14), Z8
 	VPTERNLOGD       $0xe4, Z1, Z8, Z4
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
 	VPBROADCASTD     28(DX), Z8
@@ -40347,51 +40363,51 @@ block:
 	VSHUFI32X4       $0xdd, Z13, Z9, Z9
 	VSHUFI32X4       $0x88, Z5, Z4, Z13
 	VMOVDQU32        Z13, Z23
-	VPSLLD           $0x04, 64(SP), Z24
+	VPSLLD           $0x04, 64(R14), Z24
 	VPTERNLOGD       $0xe4, Z1, Z24, Z23
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z23, Z23
 	VPDPBUSD.BCST    4(AX), Z23, Z20
 	PREFETCHT1       448(R13)
 	VPSRLD           $0x04, Z13, Z13
-	VMOVDQU32        64(SP), Z23
+	VMOVDQU32        64(R14), Z23
 	VPTERNLOGD       $0xe4, Z1, Z23, Z13
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z13, Z13
 	VPDPBUSD.BCST    68(AX), Z13, Z19
 	PREFETCHT1       512(R13)
 	VSHUFI32X4       $0x88, Z9, Z3, Z13
 	VMOVDQU32        Z13, Z23
-	VPSLLD           $0x04, 320(SP), Z24
+	VPSLLD           $0x04, 320(R14), Z24
 	VPTERNLOGD       $0xe4, Z1, Z24, Z23
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z23, Z23
 	VPDPBUSD.BCST    20(AX), Z23, Z22
 	PREFETCHT1       576(R13)
 	VPSRLD           $0x04, Z13, Z13
-	VMOVDQU32        320(SP), Z23
+	VMOVDQU32        320(R14), Z23
 	VPTERNLOGD       $0xe4, Z1, Z23, Z13
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z13, Z13
 	VPDPBUSD.BCST    84(AX), Z13, Z21
 	VSHUFI32X4       $0xdd, Z5, Z4, Z4
 	VMOVDQU32        Z4, Z5
-	VPSLLD           $0x02, 64(SP), Z13
+	VPSLLD           $0x02, 64(R14), Z13
 	VPTERNLOGD       $0xe4, Z1, Z13, Z5
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
 	VPDPBUSD.BCST    36(AX), Z5, Z17
 	PREFETCHT1       640(R13)
 	VPSRLD           $0x04, Z4, Z4
-	VPSRLD           $0x02, 64(SP), Z5
+	VPSRLD           $0x02, 64(R14), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z4
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    100(AX), Z4, Z16
 	PREFETCHT1       704(R13)
 	VSHUFI32X4       $0xdd, Z9, Z3, Z3
 	VMOVDQU32        Z3, Z4
-	VPSLLD           $0x02, 320(SP), Z5
+	VPSLLD           $0x02, 320(R14), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z4
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    52(AX), Z4, Z12
 	PREFETCHT1       768(R13)
 	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x02, 320(SP), Z4
+	VPSRLD           $0x02, 320(R14), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    116(AX), Z3, Z8
@@ -40402,51 +40418,51 @@ block:
 	VSHUFI32X4       $0xdd, Z15, Z11, Z7
 	VSHUFI32X4       $0x88, Z5, Z3, Z9
 	VMOVDQU32        Z9, Z11
-	VPSLLD           $0x04, 128(SP), Z13
+	VPSLLD           $0x04, 128(R14), Z13
 	VPTERNLOGD       $0xe4, Z1, Z13, Z11
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z11, Z11
 	VPDPBUSD.BCST    8(AX), Z11, Z20
 	PREFETCHT1       896(R13)
 	VPSRLD           $0x04, Z9, Z9
-	VMOVDQU32        128(SP), Z11
+	VMOVDQU32        128(R14), Z11
 	VPTERNLOGD       $0xe4, Z1, Z11, Z9
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z9, Z9
 	VPDPBUSD.BCST    72(AX), Z9, Z19
 	VSHUFI32X4       $0x88, Z7, Z4, Z9
 	VMOVDQU32        Z9, Z11
-	VPSLLD           $0x04, 384(SP), Z13
+	VPSLLD           $0x04, 384(R14), Z13
 	VPTERNLOGD       $0xe4, Z1, Z13, Z11
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z11, Z11
 	VPDPBUSD.BCST    24(AX), Z11, Z22
 	PREFETCHT1       960(R13)
 	VPSRLD           $0x04, Z9, Z9
-	VMOVDQU32        384(SP), Z11
+	VMOVDQU32        384(R14), Z11
 	VPTERNLOGD       $0xe4, Z1, Z11, Z9
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z9, Z9
 	VPDPBUSD.BCST    88(AX), Z9, Z21
 	PREFETCHT1       1024(R13)
 	VSHUFI32X4       $0xdd, Z5, Z3, Z3
 	VMOVDQU32        Z3, Z5
-	VPSLLD           $0x02, 128(SP), Z9
+	VPSLLD           $0x02, 128(R14), Z9
 	VPTERNLOGD       $0xe4, Z1, Z9, Z5
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
 	VPDPBUSD.BCST    40(AX), Z5, Z17
 	PREFETCHT1       1088(R13)
 	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x02, 128(SP), Z5
+	VPSRLD           $0x02, 128(R14), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z3
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    104(AX), Z3, Z16
 	PREFETCHT1       1152(R13)
 	VSHUFI32X4       $0xdd, Z7, Z4, Z3
 	VMOVDQU32        Z3, Z4
-	VPSLLD           $0x02, 384(SP), Z5
+	VPSLLD           $0x02, 384(R14), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z4
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    56(AX), Z4, Z12
 	PREFETCHT1       1216(R13)
 	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x02, 384(SP), Z4
+	VPSRLD           $0x02, 384(R14), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    120(AX), Z3, Z8
@@ -40456,51 +40472,51 @@ block:
 	VSHUFI32X4       $0xdd, Z14, Z10, Z5
 	VSHUFI32X4       $0x88, Z4, Z3, Z6
 	VMOVDQU32        Z6, Z7
-	VPSLLD           $0x04, 192(SP), Z9
+	VPSLLD           $0x04, 192(R14), Z9
 	VPTERNLOGD       $0xe4, Z1, Z9, Z7
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z7, Z7
 	VPDPBUSD.BCST    12(AX), Z7, Z20
 	PREFETCHT1       1280(R13)
 	VPSRLD           $0x04, Z6, Z6
-	VMOVDQU32        192(SP), Z7
+	VMOVDQU32        192(R14), Z7
 	VPTERNLOGD       $0xe4, Z1, Z7, Z6
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
 	VPDPBUSD.BCST    76(AX), Z6, Z19
 	PREFETCHT1       1344(R13)
 	VSHUFI32X4       $0x88, Z5, Z2, Z6
 	VMOVDQU32        Z6, Z7
-	VPSLLD           $0x04, 448(SP), Z9
+	VPSLLD           $0x04, 448(R14), Z9
 	VPTERNLOGD       $0xe4, Z1, Z9, Z7
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z7, Z7
 	VPDPBUSD.BCST    28(AX), Z7, Z22
 	PREFETCHT1       1408(R13)
 	VPSRLD           $0x04, Z6, Z6
-	VMOVDQU32        448(SP), Z7
+	VMOVDQU32        448(R14), Z7
 	VPTERNLOGD       $0xe4, Z1, Z7, Z6
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
 	VPDPBUSD.BCST    92(AX), Z6, Z21
 	PREFETCHT1       1472(R13)
 	VSHUFI32X4       $0xdd, Z4, Z3, Z3
 	VMOVDQU32        Z3, Z4
-	VPSLLD           $0x02, 192(SP), Z6
+	VPSLLD           $0x02, 192(R14), Z6
 	VPTERNLOGD       $0xe4, Z1, Z6, Z4
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    44(AX), Z4, Z17
 	PREFETCHT1       1536(R13)
 	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x02, 192(SP), Z4
+	VPSRLD           $0x02, 192(R14), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    108(AX), Z3, Z16
 	VSHUFI32X4       $0xdd, Z5, Z2, Z2
 	VMOVDQU32        Z2, Z3
-	VPSLLD           $0x02, 448(SP), Z4
+	VPSLLD           $0x02, 448(R14), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    60(AX), Z3, Z12
 	PREFETCHT1       1600(R13)
 	VPSRLD           $0x04, Z2, Z2
-	VPSRLD           $0x02, 448(SP), Z3
+	VPSRLD           $0x02, 448(R14), Z3
 	VPTERNLOGD       $0xe4, Z1, Z3, Z2
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z2, Z2
 	VPDPBUSD.BCST    124(AX), Z2, Z8
@@ -40579,14 +40595,14 @@ block:
 	VSHUFI32X4       $0xdd, Z12, Z8, Z8
 	VSHUFI32X4       $0x88, Z17, Z16, Z12
 	VMOVDQU32        Z12, Z19
-	VPSLLD           $0x04, 512(SP), Z20
+	VPSLLD           $0x04, 512(R14), Z20
 	VPTERNLOGD       $0xe4, Z1, Z20, Z19
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z19, Z19
 	VPBROADCASTD     32(DX), Z20
 	VPDPBUSD.BCST    128(AX), Z19, Z20
 	PREFETCHT1       1728(R13)
 	VPSRLD           $0x04, Z12, Z12
-	VMOVDQU32        512(SP), Z19
+	VMOVDQU32        512(R14), Z19
 	VPTERNLOGD       $0xe4, Z1, Z19, Z12
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z12, Z12
 	VPBROADCASTD     48(DX), Z19
@@ -40594,13 +40610,13 @@ block:
 	PREFETCHT1       1792(R13)
 	VSHUFI32X4       $0x88, Z8, Z4, Z12
 	VMOVDQU32        Z12, Z21
-	VPSLLD           $0x04, 768(SP), Z22
+	VPSLLD           $0x04, 768(R14), Z22
 	VPTERNLOGD       $0xe4, Z1, Z22, Z21
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z21, Z21
 	VPBROADCASTD     36(DX), Z22
 	VPDPBUSD.BCST    144(AX), Z21, Z22
 	VPSRLD           $0x04, Z12, Z12
-	VMOVDQU32        768(SP), Z21
+	VMOVDQU32        768(R14), Z21
 	VPTERNLOGD       $0xe4, Z1, Z21, Z12
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z12, Z12
 	VPBROADCASTD     52(DX), Z21
@@ -40608,14 +40624,14 @@ block:
 	PREFETCHT1       1856(R13)
 	VSHUFI32X4       $0xdd, Z17, Z16, Z12
 	VMOVDQU32        Z12, Z16
-	VPSLLD           $0x02, 512(SP), Z17
+	VPSLLD           $0x02, 512(R14), Z17
 	VPTERNLOGD       $0xe4, Z1, Z17, Z16
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z16, Z16
 	VPBROADCASTD     40(DX), Z17
 	VPDPBUSD.BCST    160(AX), Z16, Z17
 	PREFETCHT1       1920(R13)
 	VPSRLD           $0x04, Z12, Z12
-	VPSRLD           $0x02, 512(SP), Z16
+	VPSRLD           $0x02, 512(R14), Z16
 	VPTERNLOGD       $0xe4, Z1, Z16, Z12
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z12, Z12
 	VPBROADCASTD     56(DX), Z16
@@ -40623,14 +40639,14 @@ block:
 	PREFETCHT1       1984(R13)
 	VSHUFI32X4       $0xdd, Z8, Z4, Z4
 	VMOVDQU32        Z4, Z8
-	VPSLLD           $0x02, 768(SP), Z12
+	VPSLLD           $0x02, 768(R14), Z12
 	VPTERNLOGD       $0xe4, Z1, Z12, Z8
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z8, Z8
 	VPBROADCASTD     44(DX), Z12
 	VPDPBUSD.BCST    176(AX), Z8, Z12
 	PREFETCHT1       2048(R13)
 	VPSRLD           $0x04, Z4, Z4
-	VPSRLD           $0x02, 768(SP), Z8
+	VPSRLD           $0x02, 768(R14), Z8
 	VPTERNLOGD       $0xe4, Z1, Z8, Z4
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
 	VPBROADCASTD     60(DX), Z8
@@ -40642,50 +40658,50 @@ block:
 	VSHUFI32X4       $0xdd, Z13, Z9, Z9
 	VSHUFI32X4       $0x88, Z5, Z4, Z13
 	VMOVDQU32        Z13, Z23
-	VPSLLD           $0x04, 576(SP), Z24
+	VPSLLD           $0x04, 576(R14), Z24
 	VPTERNLOGD       $0xe4, Z1, Z24, Z23
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z23, Z23
 	VPDPBUSD.BCST    132(AX), Z23, Z20
 	VPSRLD           $0x04, Z13, Z13
-	VMOVDQU32        576(SP), Z23
+	VMOVDQU32        576(R14), Z23
 	VPTERNLOGD       $0xe4, Z1, Z23, Z13
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z13, Z13
 	VPDPBUSD.BCST    196(AX), Z13, Z19
 	PREFETCHT1       2176(R13)
 	VSHUFI32X4       $0x88, Z9, Z3, Z13
 	VMOVDQU32        Z13, Z23
-	VPSLLD           $0x04, 832(SP), Z24
+	VPSLLD           $0x04, 832(R14), Z24
 	VPTERNLOGD       $0xe4, Z1, Z24, Z23
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z23, Z23
 	VPDPBUSD.BCST    148(AX), Z23, Z22
 	PREFETCHT1       2240(R13)
 	VPSRLD           $0x04, Z13, Z13
-	VMOVDQU32        832(SP), Z23
+	VMOVDQU32        832(R14), Z23
 	VPTERNLOGD       $0xe4, Z1, Z23, Z13
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z13, Z13
 	VPDPBUSD.BCST    212(AX), Z13, Z21
 	PREFETCHT1       2304(R13)
 	VSHUFI32X4       $0xdd, Z5, Z4, Z4
 	VMOVDQU32        Z4, Z5
-	VPSLLD           $0x02, 576(SP), Z13
+	VPSLLD           $0x02, 576(R14), Z13
 	VPTERNLOGD       $0xe4, Z1, Z13, Z5
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
 	VPDPBUSD.BCST    164(AX), Z5, Z17
 	PREFETCHT1       2368(R13)
 	VPSRLD           $0x04, Z4, Z4
-	VPSRLD           $0x02, 576(SP), Z5
+	VPSRLD           $0x02, 576(R14), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z4
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    228(AX), Z4, Z16
 	PREFETCHT1       2432(R13)
 	VSHUFI32X4       $0xdd, Z9, Z3, Z3
 	VMOVDQU32        Z3, Z4
-	VPSLLD           $0x02, 832(SP), Z5
+	VPSLLD           $0x02, 832(R14), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z4
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    180(AX), Z4, Z12
 	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x02, 832(SP), Z4
+	VPSRLD           $0x02, 832(R14), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    244(AX), Z3, Z8
@@ -40696,51 +40712,51 @@ block:
 	VSHUFI32X4       $0xdd, Z15, Z11, Z7
 	VSHUFI32X4       $0x88, Z5, Z3, Z9
 	VMOVDQU32        Z9, Z11
-	VPSLLD           $0x04, 640(SP), Z13
+	VPSLLD           $0x04, 640(R14), Z13
 	VPTERNLOGD       $0xe4, Z1, Z13, Z11
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z11, Z11
 	VPDPBUSD.BCST    136(AX), Z11, Z20
 	PREFETCHT1       2560(R13)
 	VPSRLD           $0x04, Z9, Z9
-	VMOVDQU32        640(SP), Z11
+	VMOVDQU32        640(R14), Z11
 	VPTERNLOGD       $0xe4, Z1, Z11, Z9
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z9, Z9
 	VPDPBUSD.BCST    200(AX), Z9, Z19
 	PREFETCHT1       2624(R13)
 	VSHUFI32X4       $0x88, Z7, Z4, Z9
 	VMOVDQU32        Z9, Z11
-	VPSLLD           $0x04, 896(SP), Z13
+	VPSLLD           $0x04, 896(R14), Z13
 	VPTERNLOGD       $0xe4, Z1, Z13, Z11
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z11, Z11
 	VPDPBUSD.BCST    152(AX), Z11, Z22
 	PREFETCHT1       2688(R13)
 	VPSRLD           $0x04, Z9, Z9
-	VMOVDQU32        896(SP), Z11
+	VMOVDQU32        896(R14), Z11
 	VPTERNLOGD       $0xe4, Z1, Z11, Z9
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z9, Z9
 	VPDPBUSD.BCST    216(AX), Z9, Z21
 	PREFETCHT1       2752(R13)
 	VSHUFI32X4       $0xdd, Z5, Z3, Z3
 	VMOVDQU32        Z3, Z5
-	VPSLLD           $0x02, 640(SP), Z9
+	VPSLLD           $0x02, 640(R14), Z9
 	VPTERNLOGD       $0xe4, Z1, Z9, Z5
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z5, Z5
 	VPDPBUSD.BCST    168(AX), Z5, Z17
 	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x02, 640(SP), Z5
+	VPSRLD           $0x02, 640(R14), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z3
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    232(AX), Z3, Z16
 	PREFETCHT1       2816(R13)
 	VSHUFI32X4       $0xdd, Z7, Z4, Z3
 	VMOVDQU32        Z3, Z4
-	VPSLLD           $0x02, 896(SP), Z5
+	VPSLLD           $0x02, 896(R14), Z5
 	VPTERNLOGD       $0xe4, Z1, Z5, Z4
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    184(AX), Z4, Z12
 	PREFETCHT1       2880(R13)
 	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x02, 896(SP), Z4
+	VPSRLD           $0x02, 896(R14), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    248(AX), Z3, Z8
@@ -40751,51 +40767,51 @@ block:
 	VSHUFI32X4       $0xdd, Z14, Z10, Z5
 	VSHUFI32X4       $0x88, Z4, Z3, Z6
 	VMOVDQU32        Z6, Z7
-	VPSLLD           $0x04, 704(SP), Z9
+	VPSLLD           $0x04, 704(R14), Z9
 	VPTERNLOGD       $0xe4, Z1, Z9, Z7
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z7, Z7
 	VPDPBUSD.BCST    140(AX), Z7, Z20
 	PREFETCHT1       3008(R13)
 	VPSRLD           $0x04, Z6, Z6
-	VMOVDQU32        704(SP), Z7
+	VMOVDQU32        704(R14), Z7
 	VPTERNLOGD       $0xe4, Z1, Z7, Z6
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
 	VPDPBUSD.BCST    204(AX), Z6, Z19
 	PREFETCHT1       3072(R13)
 	VSHUFI32X4       $0x88, Z5, Z2, Z6
 	VMOVDQU32        Z6, Z7
-	VPSLLD           $0x04, 960(SP), Z9
+	VPSLLD           $0x04, 960(R14), Z9
 	VPTERNLOGD       $0xe4, Z1, Z9, Z7
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z7, Z7
 	VPDPBUSD.BCST    156(AX), Z7, Z22
 	VPSRLD           $0x04, Z6, Z6
-	VMOVDQU32        960(SP), Z7
+	VMOVDQU32        960(R14), Z7
 	VPTERNLOGD       $0xe4, Z1, Z7, Z6
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z6, Z6
 	VPDPBUSD.BCST    220(AX), Z6, Z21
 	PREFETCHT1       3136(R13)
 	VSHUFI32X4       $0xdd, Z4, Z3, Z3
 	VMOVDQU32        Z3, Z4
-	VPSLLD           $0x02, 704(SP), Z6
+	VPSLLD           $0x02, 704(R14), Z6
 	VPTERNLOGD       $0xe4, Z1, Z6, Z4
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z4, Z4
 	VPDPBUSD.BCST    172(AX), Z4, Z17
 	PREFETCHT1       3200(R13)
 	VPSRLD           $0x04, Z3, Z3
-	VPSRLD           $0x02, 704(SP), Z4
+	VPSRLD           $0x02, 704(R14), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    236(AX), Z3, Z16
 	PREFETCHT1       3264(R13)
 	VSHUFI32X4       $0xdd, Z5, Z2, Z2
 	VMOVDQU32        Z2, Z3
-	VPSLLD           $0x02, 960(SP), Z4
+	VPSLLD           $0x02, 960(R14), Z4
 	VPTERNLOGD       $0xe4, Z1, Z4, Z3
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z3, Z3
 	VPDPBUSD.BCST    188(AX), Z3, Z12
 	PREFETCHT1       3328(R13)
 	VPSRLD           $0x04, Z2, Z2
-	VPSRLD           $0x02, 960(SP), Z3
+	VPSRLD           $0x02, 960(R14), Z3
 	VPTERNLOGD       $0xe4, Z1, Z3, Z2
 	VPANDD.BCST      dword3f3f3f3f<>+0(SB), Z2, Z2
 	VPDPBUSD.BCST    252(AX), Z2, Z8
@@ -40836,7 +40852,7 @@ block:
 
 // func pipedQ6K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 // Requires: AVX, AVX512F, AVX512VL, AVX512VNNI, MMX+
-TEXT ·pipedQ6K512r8(SB), $2056-120
+TEXT ·pipedQ6K512r8(SB), $8-120
 	MOVQ            ahead+88(FP), AX
 	MOVQ            near+80(FP), CX
 	MOVQ            buffers+8(FP), DX
@@ -41022,112 +41038,112 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	VSHUFI32X4      $0xdd, Z10, Z6, Z6
 	VSHUFI32X4      $0x88, Z15, Z14, Z10
 	VPANDD.BCST     dword33333333<>+0(SB), Z10, Z17
-	VMOVDQU32       Z17, (SP)
+	VMOVDQU32       Z17, 3072(DX)
 	VPSRLD          $0x02, Z10, Z10
 	VPANDD.BCST     dword33333333<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 1024(SP)
+	VMOVDQU32       Z10, 3584(DX)
 	VSHUFI32X4      $0x88, Z6, Z2, Z10
 	VPANDD.BCST     dword33333333<>+0(SB), Z10, Z17
-	VMOVDQU32       Z17, 256(SP)
+	VMOVDQU32       Z17, 3328(DX)
 	VPSRLD          $0x02, Z10, Z10
 	VPANDD.BCST     dword33333333<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 1280(SP)
+	VMOVDQU32       Z10, 3840(DX)
 	VSHUFI32X4      $0xdd, Z15, Z14, Z10
 	VPANDD.BCST     dword33333333<>+0(SB), Z10, Z14
-	VMOVDQU32       Z14, 512(SP)
+	VMOVDQU32       Z14, 2048(DX)
 	VPSRLD          $0x02, Z10, Z10
 	VPANDD.BCST     dword33333333<>+0(SB), Z10, Z10
-	VMOVDQU32       Z10, 1536(SP)
+	VMOVDQU32       Z10, 2560(DX)
 	VSHUFI32X4      $0xdd, Z6, Z2, Z2
 	VPANDD.BCST     dword33333333<>+0(SB), Z2, Z6
-	VMOVDQU32       Z6, 768(SP)
+	VMOVDQU32       Z6, 2304(DX)
 	VPSRLD          $0x02, Z2, Z2
 	VPANDD.BCST     dword33333333<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 1792(SP)
+	VMOVDQU32       Z2, 2816(DX)
 	VSHUFI32X4      $0x88, Z3, Z1, Z2
 	VSHUFI32X4      $0xdd, Z3, Z1, Z1
 	VSHUFI32X4      $0x88, Z11, Z7, Z3
 	VSHUFI32X4      $0xdd, Z11, Z7, Z6
 	VSHUFI32X4      $0x88, Z3, Z2, Z7
 	VPANDD.BCST     dword33333333<>+0(SB), Z7, Z10
-	VMOVDQU32       Z10, 64(SP)
+	VMOVDQU32       Z10, 3136(DX)
 	VPSRLD          $0x02, Z7, Z7
 	VPANDD.BCST     dword33333333<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 1088(SP)
+	VMOVDQU32       Z7, 3648(DX)
 	VSHUFI32X4      $0x88, Z6, Z1, Z7
 	VPANDD.BCST     dword33333333<>+0(SB), Z7, Z10
-	VMOVDQU32       Z10, 320(SP)
+	VMOVDQU32       Z10, 3392(DX)
 	VPSRLD          $0x02, Z7, Z7
 	VPANDD.BCST     dword33333333<>+0(SB), Z7, Z7
-	VMOVDQU32       Z7, 1344(SP)
+	VMOVDQU32       Z7, 3904(DX)
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
 	VPANDD.BCST     dword33333333<>+0(SB), Z2, Z3
-	VMOVDQU32       Z3, 576(SP)
+	VMOVDQU32       Z3, 2112(DX)
 	VPSRLD          $0x02, Z2, Z2
 	VPANDD.BCST     dword33333333<>+0(SB), Z2, Z2
-	VMOVDQU32       Z2, 1600(SP)
+	VMOVDQU32       Z2, 2624(DX)
 	VSHUFI32X4      $0xdd, Z6, Z1, Z1
 	VPANDD.BCST     dword33333333<>+0(SB), Z1, Z2
-	VMOVDQU32       Z2, 832(SP)
+	VMOVDQU32       Z2, 2368(DX)
 	VPSRLD          $0x02, Z1, Z1
 	VPANDD.BCST     dword33333333<>+0(SB), Z1, Z1
-	VMOVDQU32       Z1, 1856(SP)
+	VMOVDQU32       Z1, 2880(DX)
 	VSHUFI32X4      $0x88, Z5, Z16, Z1
 	VSHUFI32X4      $0xdd, Z5, Z16, Z2
 	VSHUFI32X4      $0x88, Z13, Z9, Z3
 	VSHUFI32X4      $0xdd, Z13, Z9, Z5
 	VSHUFI32X4      $0x88, Z3, Z1, Z6
 	VPANDD.BCST     dword33333333<>+0(SB), Z6, Z7
-	VMOVDQU32       Z7, 128(SP)
+	VMOVDQU32       Z7, 3200(DX)
 	VPSRLD          $0x02, Z6, Z6
 	VPANDD.BCST     dword33333333<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 1152(SP)
+	VMOVDQU32       Z6, 3712(DX)
 	VSHUFI32X4      $0x88, Z5, Z2, Z6
 	VPANDD.BCST     dword33333333<>+0(SB), Z6, Z7
-	VMOVDQU32       Z7, 384(SP)
+	VMOVDQU32       Z7, 3456(DX)
 	VPSRLD          $0x02, Z6, Z6
 	VPANDD.BCST     dword33333333<>+0(SB), Z6, Z6
-	VMOVDQU32       Z6, 1408(SP)
+	VMOVDQU32       Z6, 3968(DX)
 	VSHUFI32X4      $0xdd, Z3, Z1, Z1
 	VPANDD.BCST     dword33333333<>+0(SB), Z1, Z3
-	VMOVDQU32       Z3, 640(SP)
+	VMOVDQU32       Z3, 2176(DX)
 	VPSRLD          $0x02, Z1, Z1
 	VPANDD.BCST     dword33333333<>+0(SB), Z1, Z1
-	VMOVDQU32       Z1, 1664(SP)
+	VMOVDQU32       Z1, 2688(DX)
 	VSHUFI32X4      $0xdd, Z5, Z2, Z1
 	VPANDD.BCST     dword33333333<>+0(SB), Z1, Z2
-	VMOVDQU32       Z2, 896(SP)
+	VMOVDQU32       Z2, 2432(DX)
 	VPSRLD          $0x02, Z1, Z1
 	VPANDD.BCST     dword33333333<>+0(SB), Z1, Z1
-	VMOVDQU32       Z1, 1920(SP)
+	VMOVDQU32       Z1, 2944(DX)
 	VSHUFI32X4      $0x88, Z4, Z0, Z1
 	VSHUFI32X4      $0xdd, Z4, Z0, Z0
 	VSHUFI32X4      $0x88, Z12, Z8, Z2
 	VSHUFI32X4      $0xdd, Z12, Z8, Z3
 	VSHUFI32X4      $0x88, Z2, Z1, Z4
 	VPANDD.BCST     dword33333333<>+0(SB), Z4, Z5
-	VMOVDQU32       Z5, 192(SP)
+	VMOVDQU32       Z5, 3264(DX)
 	VPSRLD          $0x02, Z4, Z4
 	VPANDD.BCST     dword33333333<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 1216(SP)
+	VMOVDQU32       Z4, 3776(DX)
 	VSHUFI32X4      $0x88, Z3, Z0, Z4
 	VPANDD.BCST     dword33333333<>+0(SB), Z4, Z5
-	VMOVDQU32       Z5, 448(SP)
+	VMOVDQU32       Z5, 3520(DX)
 	VPSRLD          $0x02, Z4, Z4
 	VPANDD.BCST     dword33333333<>+0(SB), Z4, Z4
-	VMOVDQU32       Z4, 1472(SP)
+	VMOVDQU32       Z4, 4032(DX)
 	VSHUFI32X4      $0xdd, Z2, Z1, Z1
 	VPANDD.BCST     dword33333333<>+0(SB), Z1, Z2
-	VMOVDQU32       Z2, 704(SP)
+	VMOVDQU32       Z2, 2240(DX)
 	VPSRLD          $0x02, Z1, Z1
 	VPANDD.BCST     dword33333333<>+0(SB), Z1, Z1
-	VMOVDQU32       Z1, 1728(SP)
+	VMOVDQU32       Z1, 2752(DX)
 	VSHUFI32X4      $0xdd, Z3, Z0, Z0
 	VPANDD.BCST     dword33333333<>+0(SB), Z0, Z1
-	VMOVDQU32       Z1, 960(SP)
+	VMOVDQU32       Z1, 2496(DX)
 	VPSRLD          $0x02, Z0, Z0
 	VPANDD.BCST     dword33333333<>+0(SB), Z0, Z0
-	VMOVDQU32       Z0, 1984(SP)
+	VMOVDQU32       Z0, 3008(DX)
 	VMOVDQU32       (SI), Z0
 	VMOVDQU32       (SI)(DI*1), Z1
 	VMOVDQU32       (SI)(DI*2), Z2
@@ -41181,7 +41197,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	VSHUFI32X4      $0x88, Z10, Z6, Z15
 	VSHUFI32X4      $0xdd, Z10, Z6, Z6
 	VSHUFI32X4      $0x88, Z15, Z14, Z10
-	VMOVDQU32       (SP), Z17
+	VMOVDQU32       3072(DX), Z17
 	VPSLLD          $0x04, Z17, Z18
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z18
 	VMOVDQU32       Z18, (DX)
@@ -41193,7 +41209,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      64(AX)
 	PREFETCHT0      64(CX)
 	VSHUFI32X4      $0x88, Z6, Z2, Z10
-	VMOVDQU32       256(SP), Z17
+	VMOVDQU32       3328(DX), Z17
 	VPSLLD          $0x04, Z17, Z18
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z18
 	VMOVDQU32       Z18, 256(DX)
@@ -41205,7 +41221,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      192(AX)
 	PREFETCHT0      192(CX)
 	VSHUFI32X4      $0xdd, Z15, Z14, Z10
-	VMOVDQU32       1024(SP), Z14
+	VMOVDQU32       3584(DX), Z14
 	VPSLLD          $0x04, Z14, Z15
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z15
 	VMOVDQU32       Z15, 512(DX)
@@ -41215,7 +41231,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z14
 	VMOVDQU32       Z14, 1536(DX)
 	VSHUFI32X4      $0xdd, Z6, Z2, Z2
-	VMOVDQU32       1280(SP), Z6
+	VMOVDQU32       3840(DX), Z6
 	VPSLLD          $0x04, Z6, Z10
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z10
 	VMOVDQU32       Z10, 768(DX)
@@ -41231,7 +41247,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	VSHUFI32X4      $0x88, Z11, Z7, Z3
 	VSHUFI32X4      $0xdd, Z11, Z7, Z6
 	VSHUFI32X4      $0x88, Z3, Z2, Z7
-	VMOVDQU32       64(SP), Z10
+	VMOVDQU32       3136(DX), Z10
 	VPSLLD          $0x04, Z10, Z11
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z7, Z11
 	VMOVDQU32       Z11, 64(DX)
@@ -41243,7 +41259,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      512(AX)
 	PREFETCHT0      512(CX)
 	VSHUFI32X4      $0x88, Z6, Z1, Z7
-	VMOVDQU32       320(SP), Z10
+	VMOVDQU32       3392(DX), Z10
 	VPSLLD          $0x04, Z10, Z11
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z7, Z11
 	VMOVDQU32       Z11, 320(DX)
@@ -41253,7 +41269,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z7, Z10
 	VMOVDQU32       Z10, 1344(DX)
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
-	VMOVDQU32       1088(SP), Z3
+	VMOVDQU32       3648(DX), Z3
 	VPSLLD          $0x04, Z3, Z7
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z7
 	VMOVDQU32       Z7, 576(DX)
@@ -41265,7 +41281,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      704(AX)
 	PREFETCHT0      704(CX)
 	VSHUFI32X4      $0xdd, Z6, Z1, Z1
-	VMOVDQU32       1344(SP), Z2
+	VMOVDQU32       3904(DX), Z2
 	VPSLLD          $0x04, Z2, Z3
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z3
 	VMOVDQU32       Z3, 832(DX)
@@ -41281,7 +41297,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	VSHUFI32X4      $0x88, Z13, Z9, Z3
 	VSHUFI32X4      $0xdd, Z13, Z9, Z5
 	VSHUFI32X4      $0x88, Z3, Z1, Z6
-	VMOVDQU32       128(SP), Z7
+	VMOVDQU32       3200(DX), Z7
 	VPSLLD          $0x04, Z7, Z9
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z6, Z9
 	VMOVDQU32       Z9, 128(DX)
@@ -41291,7 +41307,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z6, Z7
 	VMOVDQU32       Z7, 1152(DX)
 	VSHUFI32X4      $0x88, Z5, Z2, Z6
-	VMOVDQU32       384(SP), Z7
+	VMOVDQU32       3456(DX), Z7
 	VPSLLD          $0x04, Z7, Z9
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z6, Z9
 	VMOVDQU32       Z9, 384(DX)
@@ -41303,7 +41319,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      1024(AX)
 	PREFETCHT0      1024(CX)
 	VSHUFI32X4      $0xdd, Z3, Z1, Z1
-	VMOVDQU32       1152(SP), Z3
+	VMOVDQU32       3712(DX), Z3
 	VPSLLD          $0x04, Z3, Z6
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z6
 	VMOVDQU32       Z6, 640(DX)
@@ -41315,7 +41331,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      1152(AX)
 	PREFETCHT0      1152(CX)
 	VSHUFI32X4      $0xdd, Z5, Z2, Z1
-	VMOVDQU32       1408(SP), Z2
+	VMOVDQU32       3968(DX), Z2
 	VPSLLD          $0x04, Z2, Z3
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z3
 	VMOVDQU32       Z3, 896(DX)
@@ -41329,7 +41345,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	VSHUFI32X4      $0x88, Z12, Z8, Z2
 	VSHUFI32X4      $0xdd, Z12, Z8, Z3
 	VSHUFI32X4      $0x88, Z2, Z1, Z4
-	VMOVDQU32       192(SP), Z5
+	VMOVDQU32       3264(DX), Z5
 	VPSLLD          $0x04, Z5, Z6
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z6
 	VMOVDQU32       Z6, 192(DX)
@@ -41341,7 +41357,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      1344(AX)
 	PREFETCHT0      1344(CX)
 	VSHUFI32X4      $0x88, Z3, Z0, Z4
-	VMOVDQU32       448(SP), Z5
+	VMOVDQU32       3520(DX), Z5
 	VPSLLD          $0x04, Z5, Z6
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z6
 	VMOVDQU32       Z6, 448(DX)
@@ -41353,7 +41369,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      1472(AX)
 	PREFETCHT0      1472(CX)
 	VSHUFI32X4      $0xdd, Z2, Z1, Z1
-	VMOVDQU32       1216(SP), Z2
+	VMOVDQU32       3776(DX), Z2
 	VPSLLD          $0x04, Z2, Z4
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z4
 	VMOVDQU32       Z4, 704(DX)
@@ -41363,7 +41379,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z2
 	VMOVDQU32       Z2, 1728(DX)
 	VSHUFI32X4      $0xdd, Z3, Z0, Z0
-	VMOVDQU32       1472(SP), Z1
+	VMOVDQU32       4032(DX), Z1
 	VPSLLD          $0x04, Z1, Z2
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z2
 	VMOVDQU32       Z2, 960(DX)
@@ -41427,7 +41443,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	VSHUFI32X4      $0x88, Z10, Z6, Z15
 	VSHUFI32X4      $0xdd, Z10, Z6, Z6
 	VSHUFI32X4      $0x88, Z15, Z14, Z10
-	VMOVDQU32       512(SP), Z17
+	VMOVDQU32       2048(DX), Z17
 	VPSLLD          $0x04, Z17, Z18
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z18
 	VMOVDQU32       Z18, 2048(DX)
@@ -41439,7 +41455,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      1792(AX)
 	PREFETCHT0      1792(CX)
 	VSHUFI32X4      $0x88, Z6, Z2, Z10
-	VMOVDQU32       768(SP), Z17
+	VMOVDQU32       2304(DX), Z17
 	VPSLLD          $0x04, Z17, Z18
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z18
 	VMOVDQU32       Z18, 2304(DX)
@@ -41449,7 +41465,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      1856(AX)
 	PREFETCHT0      1856(CX)
 	VSHUFI32X4      $0xdd, Z15, Z14, Z10
-	VMOVDQU32       1536(SP), Z14
+	VMOVDQU32       2560(DX), Z14
 	VPSLLD          $0x04, Z14, Z15
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z15
 	VMOVDQU32       Z15, 2560(DX)
@@ -41461,7 +41477,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      1984(AX)
 	PREFETCHT0      1984(CX)
 	VSHUFI32X4      $0xdd, Z6, Z2, Z2
-	VMOVDQU32       1792(SP), Z6
+	VMOVDQU32       2816(DX), Z6
 	VPSLLD          $0x04, Z6, Z10
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z10
 	VMOVDQU32       Z10, 2816(DX)
@@ -41477,7 +41493,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	VSHUFI32X4      $0x88, Z11, Z7, Z3
 	VSHUFI32X4      $0xdd, Z11, Z7, Z6
 	VSHUFI32X4      $0x88, Z3, Z2, Z7
-	VMOVDQU32       576(SP), Z10
+	VMOVDQU32       2112(DX), Z10
 	VPSLLD          $0x04, Z10, Z11
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z7, Z11
 	VMOVDQU32       Z11, 2112(DX)
@@ -41487,7 +41503,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      2176(AX)
 	PREFETCHT0      2176(CX)
 	VSHUFI32X4      $0x88, Z6, Z1, Z7
-	VMOVDQU32       832(SP), Z10
+	VMOVDQU32       2368(DX), Z10
 	VPSLLD          $0x04, Z10, Z11
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z7, Z11
 	VMOVDQU32       Z11, 2368(DX)
@@ -41499,7 +41515,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      2304(AX)
 	PREFETCHT0      2304(CX)
 	VSHUFI32X4      $0xdd, Z3, Z2, Z2
-	VMOVDQU32       1600(SP), Z3
+	VMOVDQU32       2624(DX), Z3
 	VPSLLD          $0x04, Z3, Z7
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z7
 	VMOVDQU32       Z7, 2624(DX)
@@ -41511,7 +41527,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      2432(AX)
 	PREFETCHT0      2432(CX)
 	VSHUFI32X4      $0xdd, Z6, Z1, Z1
-	VMOVDQU32       1856(SP), Z2
+	VMOVDQU32       2880(DX), Z2
 	VPSLLD          $0x04, Z2, Z3
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z3
 	VMOVDQU32       Z3, 2880(DX)
@@ -41525,7 +41541,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	VSHUFI32X4      $0x88, Z13, Z9, Z3
 	VSHUFI32X4      $0xdd, Z13, Z9, Z5
 	VSHUFI32X4      $0x88, Z3, Z1, Z6
-	VMOVDQU32       640(SP), Z7
+	VMOVDQU32       2176(DX), Z7
 	VPSLLD          $0x04, Z7, Z9
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z6, Z9
 	VMOVDQU32       Z9, 2176(DX)
@@ -41537,7 +41553,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      2624(AX)
 	PREFETCHT0      2624(CX)
 	VSHUFI32X4      $0x88, Z5, Z2, Z6
-	VMOVDQU32       896(SP), Z7
+	VMOVDQU32       2432(DX), Z7
 	VPSLLD          $0x04, Z7, Z9
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z6, Z9
 	VMOVDQU32       Z9, 2432(DX)
@@ -41549,7 +41565,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      2752(AX)
 	PREFETCHT0      2752(CX)
 	VSHUFI32X4      $0xdd, Z3, Z1, Z1
-	VMOVDQU32       1664(SP), Z3
+	VMOVDQU32       2688(DX), Z3
 	VPSLLD          $0x04, Z3, Z6
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z6
 	VMOVDQU32       Z6, 2688(DX)
@@ -41559,7 +41575,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      2816(AX)
 	PREFETCHT0      2816(CX)
 	VSHUFI32X4      $0xdd, Z5, Z2, Z1
-	VMOVDQU32       1920(SP), Z2
+	VMOVDQU32       2944(DX), Z2
 	VPSLLD          $0x04, Z2, Z3
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z3
 	VMOVDQU32       Z3, 2944(DX)
@@ -41575,7 +41591,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	VSHUFI32X4      $0x88, Z12, Z8, Z2
 	VSHUFI32X4      $0xdd, Z12, Z8, Z3
 	VSHUFI32X4      $0x88, Z2, Z1, Z4
-	VMOVDQU32       704(SP), Z5
+	VMOVDQU32       2240(DX), Z5
 	VPSLLD          $0x04, Z5, Z6
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z6
 	VMOVDQU32       Z6, 2240(DX)
@@ -41587,7 +41603,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      3072(AX)
 	PREFETCHT0      3072(CX)
 	VSHUFI32X4      $0x88, Z3, Z0, Z4
-	VMOVDQU32       960(SP), Z5
+	VMOVDQU32       2496(DX), Z5
 	VPSLLD          $0x04, Z5, Z6
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z6
 	VMOVDQU32       Z6, 2496(DX)
@@ -41597,7 +41613,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      3136(AX)
 	PREFETCHT0      3136(CX)
 	VSHUFI32X4      $0xdd, Z2, Z1, Z1
-	VMOVDQU32       1728(SP), Z2
+	VMOVDQU32       2752(DX), Z2
 	VPSLLD          $0x04, Z2, Z4
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z4
 	VMOVDQU32       Z4, 2752(DX)
@@ -41609,7 +41625,7 @@ TEXT ·pipedQ6K512r8(SB), $2056-120
 	PREFETCHT1      3264(AX)
 	PREFETCHT0      3264(CX)
 	VSHUFI32X4      $0xdd, Z3, Z0, Z0
-	VMOVDQU32       1984(SP), Z1
+	VMOVDQU32       3008(DX), Z1
 	VPSLLD          $0x04, Z1, Z2
 	VPTERNLOGD.BCST $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z2
 	VMOVDQU32       Z2, 3008(DX)
@@ -41624,12 +41640,12 @@ tile:
 	MOVQ dx+56(FP), R14
 	MOVQ biases+72(FP), R15
 	MOVQ blocks+40(FP), BP
-	MOVQ BP, 2048(SP)
+	MOVQ BP, (SP)
 
 block:
 	XCHGQ  DX, BX
 	MOVQ   $0x000000d2, BP
-	CMPQ   2048(SP), $0x01
+	CMPQ   (SP), $0x01
 	JNE    step
 	IMUL3Q $0x0f, DI, BP
 	ADDQ   $0xd2, BP
@@ -42083,28 +42099,28 @@ fetchnearLeft:
 	VPDPBUSD.BCST    868(R13), Z22, Z9
 	VSHUFI32X4       $0x88, Z25, Z26, Z29
 	VPANDD.BCST      dword33333333<>+0(SB), Z29, Z30
-	VMOVDQU32        Z30, (SP)
+	VMOVDQU32        Z30, 3072(DX)
 	VPSRLD           $0x02, Z29, Z29
 	VPANDD.BCST      dword33333333<>+0(SB), Z29, Z29
-	VMOVDQU32        Z29, 1024(SP)
+	VMOVDQU32        Z29, 3584(DX)
 	VSHUFI32X4       $0x88, Z11, Z28, Z29
 	VPANDD.BCST      dword33333333<>+0(SB), Z29, Z30
-	VMOVDQU32        Z30, 256(SP)
+	VMOVDQU32        Z30, 3328(DX)
 	VPSRLD           $0x02, Z29, Z29
 	VPANDD.BCST      dword33333333<>+0(SB), Z29, Z29
-	VMOVDQU32        Z29, 1280(SP)
+	VMOVDQU32        Z29, 3840(DX)
 	VSHUFI32X4       $0xdd, Z25, Z26, Z25
 	VPANDD.BCST      dword33333333<>+0(SB), Z25, Z26
-	VMOVDQU32        Z26, 512(SP)
+	VMOVDQU32        Z26, 2048(DX)
 	VPSRLD           $0x02, Z25, Z25
 	VPANDD.BCST      dword33333333<>+0(SB), Z25, Z25
-	VMOVDQU32        Z25, 1536(SP)
+	VMOVDQU32        Z25, 2560(DX)
 	VSHUFI32X4       $0xdd, Z11, Z28, Z11
 	VPANDD.BCST      dword33333333<>+0(SB), Z11, Z25
-	VMOVDQU32        Z25, 768(SP)
+	VMOVDQU32        Z25, 2304(DX)
 	VPSRLD           $0x02, Z11, Z11
 	VPANDD.BCST      dword33333333<>+0(SB), Z11, Z11
-	VMOVDQU32        Z11, 1792(SP)
+	VMOVDQU32        Z11, 2816(DX)
 	VSHUFI32X4       $0x88, Z0, Z5, Z11
 	VSHUFI32X4       $0xdd, Z0, Z5, Z0
 	VPDPBUSD.BCST    872(R13), Z22, Z10
@@ -42126,28 +42142,28 @@ fetchnearLeft:
 	VCVTDQ2PS        Z14, Z14
 	VSHUFI32X4       $0x88, Z5, Z11, Z23
 	VPANDD.BCST      dword33333333<>+0(SB), Z23, Z25
-	VMOVDQU32        Z25, 64(SP)
+	VMOVDQU32        Z25, 3136(DX)
 	VPSRLD           $0x02, Z23, Z23
 	VPANDD.BCST      dword33333333<>+0(SB), Z23, Z23
-	VMOVDQU32        Z23, 1088(SP)
+	VMOVDQU32        Z23, 3648(DX)
 	VSHUFI32X4       $0x88, Z13, Z0, Z23
 	VPANDD.BCST      dword33333333<>+0(SB), Z23, Z25
-	VMOVDQU32        Z25, 320(SP)
+	VMOVDQU32        Z25, 3392(DX)
 	VPSRLD           $0x02, Z23, Z23
 	VPANDD.BCST      dword33333333<>+0(SB), Z23, Z23
-	VMOVDQU32        Z23, 1344(SP)
+	VMOVDQU32        Z23, 3904(DX)
 	VSHUFI32X4       $0xdd, Z5, Z11, Z5
 	VPANDD.BCST      dword33333333<>+0(SB), Z5, Z11
-	VMOVDQU32        Z11, 576(SP)
+	VMOVDQU32        Z11, 2112(DX)
 	VPSRLD           $0x02, Z5, Z5
 	VPANDD.BCST      dword33333333<>+0(SB), Z5, Z5
-	VMOVDQU32        Z5, 1600(SP)
+	VMOVDQU32        Z5, 2624(DX)
 	VSHUFI32X4       $0xdd, Z13, Z0, Z0
 	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z5
-	VMOVDQU32        Z5, 832(SP)
+	VMOVDQU32        Z5, 2368(DX)
 	VPSRLD           $0x02, Z0, Z0
 	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z0
-	VMOVDQU32        Z0, 1856(SP)
+	VMOVDQU32        Z0, 2880(DX)
 	VSHUFI32X4       $0x88, Z15, Z27, Z0
 	VSHUFI32X4       $0xdd, Z15, Z27, Z5
 	VMULPS           Z22, Z14, Z14
@@ -42168,28 +42184,28 @@ fetchnearLeft:
 	VFMADD231PS.BCST 108(R14), Z14, Z8
 	VSHUFI32X4       $0x88, Z13, Z0, Z4
 	VPANDD.BCST      dword33333333<>+0(SB), Z4, Z9
-	VMOVDQU32        Z9, 128(SP)
+	VMOVDQU32        Z9, 3200(DX)
 	VPSRLD           $0x02, Z4, Z4
 	VPANDD.BCST      dword33333333<>+0(SB), Z4, Z4
-	VMOVDQU32        Z4, 1152(SP)
+	VMOVDQU32        Z4, 3712(DX)
 	VSHUFI32X4       $0x88, Z12, Z5, Z4
 	VPANDD.BCST      dword33333333<>+0(SB), Z4, Z9
-	VMOVDQU32        Z9, 384(SP)
+	VMOVDQU32        Z9, 3456(DX)
 	VPSRLD           $0x02, Z4, Z4
 	VPANDD.BCST      dword33333333<>+0(SB), Z4, Z4
-	VMOVDQU32        Z4, 1408(SP)
+	VMOVDQU32        Z4, 3968(DX)
 	VSHUFI32X4       $0xdd, Z13, Z0, Z0
 	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z4
-	VMOVDQU32        Z4, 640(SP)
+	VMOVDQU32        Z4, 2176(DX)
 	VPSRLD           $0x02, Z0, Z0
 	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z0
-	VMOVDQU32        Z0, 1664(SP)
+	VMOVDQU32        Z0, 2688(DX)
 	VSHUFI32X4       $0xdd, Z12, Z5, Z0
 	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z4
-	VMOVDQU32        Z4, 896(SP)
+	VMOVDQU32        Z4, 2432(DX)
 	VPSRLD           $0x02, Z0, Z0
 	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z0
-	VMOVDQU32        Z0, 1920(SP)
+	VMOVDQU32        Z0, 2944(DX)
 	VSHUFI32X4       $0x88, Z2, Z1, Z0
 	VSHUFI32X4       $0xdd, Z2, Z1, Z1
 	VPBROADCASTD     256(R15), Z2
@@ -42211,28 +42227,28 @@ fetchnearLeft:
 	VPDPBUSD.BCST    1152(R13), Z16, Z10
 	VSHUFI32X4       $0x88, Z14, Z0, Z17
 	VPANDD.BCST      dword33333333<>+0(SB), Z17, Z18
-	VMOVDQU32        Z18, 192(SP)
+	VMOVDQU32        Z18, 3264(DX)
 	VPSRLD           $0x02, Z17, Z17
 	VPANDD.BCST      dword33333333<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 1216(SP)
+	VMOVDQU32        Z17, 3776(DX)
 	VSHUFI32X4       $0x88, Z15, Z1, Z17
 	VPANDD.BCST      dword33333333<>+0(SB), Z17, Z18
-	VMOVDQU32        Z18, 448(SP)
+	VMOVDQU32        Z18, 3520(DX)
 	VPSRLD           $0x02, Z17, Z17
 	VPANDD.BCST      dword33333333<>+0(SB), Z17, Z17
-	VMOVDQU32        Z17, 1472(SP)
+	VMOVDQU32        Z17, 4032(DX)
 	VSHUFI32X4       $0xdd, Z14, Z0, Z0
 	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z14
-	VMOVDQU32        Z14, 704(SP)
+	VMOVDQU32        Z14, 2240(DX)
 	VPSRLD           $0x02, Z0, Z0
 	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z0
-	VMOVDQU32        Z0, 1728(SP)
+	VMOVDQU32        Z0, 2752(DX)
 	VSHUFI32X4       $0xdd, Z15, Z1, Z0
 	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z1
-	VMOVDQU32        Z1, 960(SP)
+	VMOVDQU32        Z1, 2496(DX)
 	VPSRLD           $0x02, Z0, Z0
 	VPANDD.BCST      dword33333333<>+0(SB), Z0, Z0
-	VMOVDQU32        Z0, 1984(SP)
+	VMOVDQU32        Z0, 3008(DX)
 	VMOVDQU32        (SI), Z0
 	VMOVDQU32        (SI)(DI*1), Z1
 	VMOVDQU32        (SI)(DI*2), Z14
@@ -42421,7 +42437,7 @@ fetchnearLeft:
 	VMOVDQU32        3072(BX), Z26
 	VPDPBUSD.BCST    1536(R13), Z26, Z5
 	VSHUFI32X4       $0x88, Z10, Z1, Z29
-	VMOVDQU32        (SP), Z30
+	VMOVDQU32        3072(DX), Z30
 	VPSLLD           $0x04, Z30, Z31
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z29, Z31
 	VMOVDQU32        Z31, (DX)
@@ -42448,7 +42464,7 @@ fetchnearLeft:
 	VMOVDQU32        3392(BX), Z26
 	VPDPBUSD.BCST    1696(R13), Z26, Z19
 	VSHUFI32X4       $0x88, Z18, Z13, Z29
-	VMOVDQU32        256(SP), Z30
+	VMOVDQU32        3328(DX), Z30
 	VPSLLD           $0x04, Z30, Z31
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z29, Z31
 	VMOVDQU32        Z31, 256(DX)
@@ -42475,7 +42491,7 @@ fetchnearLeft:
 	VMOVDQU32        3264(BX), Z26
 	VPDPBUSD.BCST    1632(R13), Z26, Z5
 	VSHUFI32X4       $0xdd, Z10, Z1, Z1
-	VMOVDQU32        1024(SP), Z10
+	VMOVDQU32        3584(DX), Z10
 	VPSLLD           $0x04, Z10, Z29
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z29
 	VMOVDQU32        Z29, 512(DX)
@@ -42500,7 +42516,7 @@ fetchnearLeft:
 	VCVTDQ2PS        Z11, Z11
 	VMULPS           Z1, Z11, Z11
 	VSHUFI32X4       $0xdd, Z18, Z13, Z10
-	VMOVDQU32        1280(SP), Z13
+	VMOVDQU32        3840(DX), Z13
 	VPSLLD           $0x04, Z13, Z18
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z10, Z18
 	VMOVDQU32        Z18, 768(DX)
@@ -42546,7 +42562,7 @@ fetchnearLeft:
 	VMOVDQU32        3840(BX), Z23
 	VPDPBUSD.BCST    1920(R13), Z23, Z13
 	VSHUFI32X4       $0x88, Z19, Z1, Z24
-	VMOVDQU32        64(SP), Z25
+	VMOVDQU32        3136(DX), Z25
 	VPSLLD           $0x04, Z25, Z26
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z24, Z26
 	VMOVDQU32        Z26, 64(DX)
@@ -42573,7 +42589,7 @@ fetchnearLeft:
 	VMOVDQU32        3712(BX), Z23
 	VPDPBUSD.BCST    1856(R13), Z23, Z9
 	VSHUFI32X4       $0x88, Z20, Z5, Z24
-	VMOVDQU32        320(SP), Z25
+	VMOVDQU32        3392(DX), Z25
 	VPSLLD           $0x04, Z25, Z26
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z24, Z26
 	VMOVDQU32        Z26, 320(DX)
@@ -42598,7 +42614,7 @@ fetchnearLeft:
 	VMOVDQU32        4032(BX), Z23
 	VPDPBUSD.BCST    2016(R13), Z23, Z13
 	VSHUFI32X4       $0xdd, Z19, Z1, Z1
-	VMOVDQU32        1088(SP), Z19
+	VMOVDQU32        3648(DX), Z19
 	VPSLLD           $0x04, Z19, Z24
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z24
 	VMOVDQU32        Z24, 576(DX)
@@ -42625,7 +42641,7 @@ fetchnearLeft:
 	VCVTDQ2PS        Z13, Z13
 	VFMADD231PS      Z1, Z13, Z9
 	VSHUFI32X4       $0xdd, Z20, Z5, Z5
-	VMOVDQU32        1344(SP), Z13
+	VMOVDQU32        3904(DX), Z13
 	VPSLLD           $0x04, Z13, Z19
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z5, Z19
 	VMOVDQU32        Z19, 832(DX)
@@ -42670,7 +42686,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST    16(R13), Z19, Z8
 	VPDPBUSD.BCST    20(R13), Z19, Z9
 	VSHUFI32X4       $0x88, Z12, Z1, Z20
-	VMOVDQU32        128(SP), Z22
+	VMOVDQU32        3200(DX), Z22
 	VPSLLD           $0x04, Z22, Z23
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z20, Z23
 	VMOVDQU32        Z23, 128(DX)
@@ -42695,7 +42711,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST    176(R13), Z19, Z14
 	VPDPBUSD.BCST    180(R13), Z19, Z15
 	VSHUFI32X4       $0x88, Z13, Z2, Z20
-	VMOVDQU32        384(SP), Z22
+	VMOVDQU32        3456(DX), Z22
 	VPSLLD           $0x04, Z22, Z23
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z20, Z23
 	VMOVDQU32        Z23, 384(DX)
@@ -42722,7 +42738,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST    112(R13), Z19, Z8
 	VPDPBUSD.BCST    116(R13), Z19, Z9
 	VSHUFI32X4       $0xdd, Z12, Z1, Z1
-	VMOVDQU32        1152(SP), Z12
+	VMOVDQU32        3712(DX), Z12
 	VPSLLD           $0x04, Z12, Z20
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z20
 	VMOVDQU32        Z20, 640(DX)
@@ -42749,7 +42765,7 @@ fetchnearLeft:
 	VMULPS           Z19, Z10, Z10
 	VCVTDQ2PS        Z11, Z11
 	VSHUFI32X4       $0xdd, Z13, Z2, Z1
-	VMOVDQU32        1408(SP), Z2
+	VMOVDQU32        3968(DX), Z2
 	VPSLLD           $0x04, Z2, Z12
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z12
 	VMOVDQU32        Z12, 896(DX)
@@ -42793,7 +42809,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST    400(R13), Z15, Z11
 	VPDPBUSD.BCST    404(R13), Z15, Z12
 	VSHUFI32X4       $0x88, Z16, Z2, Z17
-	VMOVDQU32        192(SP), Z18
+	VMOVDQU32        3264(DX), Z18
 	VPSLLD           $0x04, Z18, Z19
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z17, Z19
 	VMOVDQU32        Z19, 192(DX)
@@ -42820,7 +42836,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST    336(R13), Z15, Z1
 	VPDPBUSD.BCST    340(R13), Z15, Z0
 	VSHUFI32X4       $0x88, Z4, Z10, Z17
-	VMOVDQU32        448(SP), Z18
+	VMOVDQU32        3520(DX), Z18
 	VPSLLD           $0x04, Z18, Z19
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z17, Z19
 	VMOVDQU32        Z19, 448(DX)
@@ -42847,7 +42863,7 @@ fetchnearLeft:
 	VPDPBUSD.BCST    496(R13), Z15, Z11
 	VPDPBUSD.BCST    500(R13), Z15, Z12
 	VSHUFI32X4       $0xdd, Z16, Z2, Z2
-	VMOVDQU32        1216(SP), Z16
+	VMOVDQU32        3776(DX), Z16
 	VPSLLD           $0x04, Z16, Z17
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z17
 	VMOVDQU32        Z17, 704(DX)
@@ -42872,7 +42888,7 @@ fetchnearLeft:
 	VFMADD231PS      Z2, Z11, Z1
 	VCVTDQ2PS        Z12, Z12
 	VSHUFI32X4       $0xdd, Z4, Z10, Z4
-	VMOVDQU32        1472(SP), Z10
+	VMOVDQU32        4032(DX), Z10
 	VPSLLD           $0x04, Z10, Z11
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z4, Z11
 	VMOVDQU32        Z11, 960(DX)
@@ -43085,7 +43101,7 @@ fetchnearLeft:
 	VFMADD231PS.BCST 120(R14), Z2, Z6
 	VFMADD231PS.BCST 124(R14), Z10, Z7
 	VSHUFI32X4       $0x88, Z12, Z24, Z0
-	VMOVDQU32        512(SP), Z1
+	VMOVDQU32        2048(DX), Z1
 	VPSLLD           $0x04, Z1, Z2
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z2
 	VMOVDQU32        Z2, 2048(DX)
@@ -43112,7 +43128,7 @@ fetchnearLeft:
 	VMOVDQU32        2304(BX), Z0
 	VPDPBUSD.BCST    1168(R13), Z0, Z25
 	VSHUFI32X4       $0x88, Z19, Z8, Z1
-	VMOVDQU32        768(SP), Z30
+	VMOVDQU32        2304(DX), Z30
 	VPSLLD           $0x04, Z30, Z31
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z31
 	VMOVDQU32        Z31, 2304(DX)
@@ -43137,7 +43153,7 @@ fetchnearLeft:
 	VMOVDQU32        2176(BX), Z0
 	VPDPBUSD.BCST    1104(R13), Z0, Z2
 	VSHUFI32X4       $0xdd, Z12, Z24, Z1
-	VMOVDQU32        1536(SP), Z12
+	VMOVDQU32        2560(DX), Z12
 	VPSLLD           $0x04, Z12, Z24
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z24
 	VMOVDQU32        Z24, 2560(DX)
@@ -43164,7 +43180,7 @@ fetchnearLeft:
 	VMOVDQU32        2496(BX), Z0
 	VPDPBUSD.BCST    1264(R13), Z0, Z25
 	VSHUFI32X4       $0xdd, Z19, Z8, Z1
-	VMOVDQU32        1792(SP), Z8
+	VMOVDQU32        2816(DX), Z8
 	VPSLLD           $0x04, Z8, Z12
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z12
 	VMOVDQU32        Z12, 2816(DX)
@@ -43210,7 +43226,7 @@ fetchnearLeft:
 	VPBROADCASTD     348(R15), Z13
 	VPBROADCASTD     368(R15), Z16
 	VSHUFI32X4       $0x88, Z0, Z1, Z23
-	VMOVDQU32        576(SP), Z24
+	VMOVDQU32        2112(DX), Z24
 	VPSLLD           $0x04, Z24, Z19
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z23, Z19
 	VMOVDQU32        Z19, 2112(DX)
@@ -43235,7 +43251,7 @@ fetchnearLeft:
 	VMOVDQU32        2624(BX), Z23
 	VPDPBUSD.BCST    1328(R13), Z23, Z9
 	VSHUFI32X4       $0x88, Z2, Z8, Z24
-	VMOVDQU32        832(SP), Z25
+	VMOVDQU32        2368(DX), Z25
 	VPSLLD           $0x04, Z25, Z26
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z24, Z26
 	VMOVDQU32        Z26, 2368(DX)
@@ -43262,7 +43278,7 @@ fetchnearLeft:
 	VMOVDQU32        2944(BX), Z23
 	VPDPBUSD.BCST    1488(R13), Z23, Z16
 	VSHUFI32X4       $0xdd, Z0, Z1, Z0
-	VMOVDQU32        1600(SP), Z1
+	VMOVDQU32        2624(DX), Z1
 	VPSLLD           $0x04, Z1, Z24
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z24
 	VMOVDQU32        Z24, 2624(DX)
@@ -43289,7 +43305,7 @@ fetchnearLeft:
 	VMOVUPS          4736(BX), Z0
 	VCVTDQ2PS        Z9, Z9
 	VSHUFI32X4       $0xdd, Z2, Z8, Z1
-	VMOVDQU32        1856(SP), Z2
+	VMOVDQU32        2880(DX), Z2
 	VPSLLD           $0x04, Z2, Z8
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z8
 	VMOVDQU32        Z8, 2880(DX)
@@ -43333,7 +43349,7 @@ fetchnearLeft:
 	VMOVDQU32        3072(BX), Z19
 	VPDPBUSD.BCST    1552(R13), Z19, Z0
 	VSHUFI32X4       $0x88, Z8, Z1, Z20
-	VMOVDQU32        640(SP), Z21
+	VMOVDQU32        2176(DX), Z21
 	VPSLLD           $0x04, Z21, Z23
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z20, Z23
 	VMOVDQU32        Z23, 2176(DX)
@@ -43360,7 +43376,7 @@ fetchnearLeft:
 	VMOVDQU32        3392(BX), Z19
 	VPDPBUSD.BCST    1712(R13), Z19, Z13
 	VSHUFI32X4       $0x88, Z12, Z2, Z20
-	VMOVDQU32        896(SP), Z21
+	VMOVDQU32        2432(DX), Z21
 	VPSLLD           $0x04, Z21, Z23
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z20, Z23
 	VMOVDQU32        Z23, 2432(DX)
@@ -43387,7 +43403,7 @@ fetchnearLeft:
 	VMOVDQU32        3264(BX), Z19
 	VPDPBUSD.BCST    1648(R13), Z19, Z0
 	VSHUFI32X4       $0xdd, Z8, Z1, Z1
-	VMOVDQU32        1664(SP), Z8
+	VMOVDQU32        2688(DX), Z8
 	VPSLLD           $0x04, Z8, Z20
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z20
 	VMOVDQU32        Z20, 2688(DX)
@@ -43412,7 +43428,7 @@ fetchnearLeft:
 	VCVTDQ2PS        Z9, Z9
 	VMULPS           Z1, Z9, Z9
 	VSHUFI32X4       $0xdd, Z12, Z2, Z2
-	VMOVDQU32        1920(SP), Z8
+	VMOVDQU32        2944(DX), Z8
 	VPSLLD           $0x04, Z8, Z12
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z2, Z12
 	VMOVDQU32        Z12, 2944(DX)
@@ -43458,7 +43474,7 @@ fetchnearLeft:
 	VMOVDQU32        3840(BX), Z16
 	VPDPBUSD.BCST    1936(R13), Z16, Z10
 	VSHUFI32X4       $0x88, Z13, Z0, Z17
-	VMOVDQU32        704(SP), Z18
+	VMOVDQU32        2240(DX), Z18
 	VPSLLD           $0x04, Z18, Z19
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z17, Z19
 	VMOVDQU32        Z19, 2240(DX)
@@ -43485,7 +43501,7 @@ fetchnearLeft:
 	VMOVDQU32        3712(BX), Z16
 	VPDPBUSD.BCST    1872(R13), Z16, Z2
 	VSHUFI32X4       $0x88, Z15, Z1, Z17
-	VMOVDQU32        960(SP), Z18
+	VMOVDQU32        2496(DX), Z18
 	VPSLLD           $0x04, Z18, Z19
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z17, Z19
 	VMOVDQU32        Z19, 2496(DX)
@@ -43510,7 +43526,7 @@ fetchnearLeft:
 	VMOVDQU32        4032(BX), Z16
 	VPDPBUSD.BCST    2032(R13), Z16, Z10
 	VSHUFI32X4       $0xdd, Z13, Z0, Z0
-	VMOVDQU32        1728(SP), Z13
+	VMOVDQU32        2752(DX), Z13
 	VPSLLD           $0x04, Z13, Z17
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z0, Z17
 	VMOVDQU32        Z17, 2752(DX)
@@ -43537,7 +43553,7 @@ fetchnearLeft:
 	VCVTDQ2PS        Z10, Z10
 	VFMADD231PS      Z0, Z10, Z2
 	VSHUFI32X4       $0xdd, Z15, Z1, Z1
-	VMOVDQU32        1984(SP), Z10
+	VMOVDQU32        3008(DX), Z10
 	VPSLLD           $0x04, Z10, Z13
 	VPTERNLOGD.BCST  $0xd8, dword0f0f0f0f<>+0(SB), Z1, Z13
 	VMOVDQU32        Z13, 3008(DX)
@@ -43563,7 +43579,7 @@ fetchnearLeft:
 	ADDQ             $0x00000800, R13
 	ADDQ             $0x00000100, R14
 	ADDQ             $0x00000200, R15
-	DECQ             2048(SP)
+	DECQ             (SP)
 	JNZ              block
 	ADDQ             $0x00000200, R12
 	DECQ             tiles+32(FP)

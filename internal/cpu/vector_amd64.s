@@ -783,52 +783,60 @@ loop:
 // func put512(dst *float32, acc *float32, width int, rows int, tiles int)
 // Requires: AVX, AVX512F
 TEXT ·put512(SB), NOSPLIT, $0-40
-	MOVQ dst+0(FP), AX
-	MOVQ acc+8(FP), CX
-	MOVQ width+16(FP), DX
-	MOVQ tiles+32(FP), BX
-	SHLQ $0x02, DX
-
-tile:
-	MOVQ AX, SI
-	MOVQ rows+24(FP), DI
+	MOVQ   dst+0(FP), AX
+	MOVQ   acc+8(FP), CX
+	MOVQ   width+16(FP), DX
+	MOVQ   rows+24(FP), BX
+	SHLQ   $0x02, DX
+	MOVQ   BX, SI
+	IMUL3Q $0x40, SI, SI
 
 row:
-	VMOVUPS (CX), Z0
-	VMOVUPS Z0, (SI)
-	ADDQ    $0x00000040, CX
-	ADDQ    DX, SI
-	DECQ    DI
-	JNZ     row
-	ADDQ    $0x00000040, AX
-	DECQ    BX
+	MOVQ AX, DI
+	MOVQ CX, R8
+	MOVQ tiles+32(FP), R9
+
+tile:
+	VMOVUPS (R8), Z0
+	VMOVUPS Z0, (DI)
+	ADDQ    $0x00000040, DI
+	ADDQ    SI, R8
+	DECQ    R9
 	JNZ     tile
+	ADDQ    $0x00000040, CX
+	ADDQ    DX, AX
+	DECQ    BX
+	JNZ     row
 	VZEROUPPER
 	RET
 
 // func putAdded512(dst *float32, acc *float32, width int, rows int, tiles int)
 // Requires: AVX, AVX512F
 TEXT ·putAdded512(SB), NOSPLIT, $0-40
-	MOVQ dst+0(FP), AX
-	MOVQ acc+8(FP), CX
-	MOVQ width+16(FP), DX
-	MOVQ tiles+32(FP), BX
-	SHLQ $0x02, DX
-
-tile:
-	MOVQ AX, SI
-	MOVQ rows+24(FP), DI
+	MOVQ   dst+0(FP), AX
+	MOVQ   acc+8(FP), CX
+	MOVQ   width+16(FP), DX
+	MOVQ   rows+24(FP), BX
+	SHLQ   $0x02, DX
+	MOVQ   BX, SI
+	IMUL3Q $0x40, SI, SI
 
 row:
-	VMOVUPS (CX), Z0
-	VADDPS  (SI), Z0, Z0
-	VMOVUPS Z0, (SI)
-	ADDQ    $0x00000040, CX
-	ADDQ    DX, SI
-	DECQ    DI
-	JNZ     row
-	ADDQ    $0x00000040, AX
-	DECQ    BX
+	MOVQ AX, DI
+	MOVQ CX, R8
+	MOVQ tiles+32(FP), R9
+
+tile:
+	VMOVUPS (R8), Z0
+	VADDPS  (DI), Z0, Z0
+	VMOVUPS Z0, (DI)
+	ADDQ    $0x00000040, DI
+	ADDQ    SI, R8
+	DECQ    R9
 	JNZ     tile
+	ADDQ    $0x00000040, CX
+	ADDQ    DX, AX
+	DECQ    BX
+	JNZ     row
 	VZEROUPPER
 	RET

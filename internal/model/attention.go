@@ -4,10 +4,13 @@ package model
 // the layout is gated, which Attention applies to its result.
 type attention struct {
 	in             []Projection // queries, keys and values, and the index's where the layer is sparse
+	first          []Matrix     // of in
 	o              Matrix
 	params         Attention
 	qb, kb, vb, ob Buffer
 }
+
+func (a *attention) inputs() []Matrix { return a.first }
 
 func (a *attention) run(b Backend, dst, h Buffer, e Epilogue) {
 	b.ProjectAll(h, a.in)
@@ -19,6 +22,7 @@ func (a *attention) run(b Backend, dst, h Buffer, e Epilogue) {
 type gdn struct {
 	in                                    []Projection // the convolution's channels, z, beta and alpha
 	out                                   Matrix
+	first, second                         []Matrix // of in, and out
 	conv                                  Vector
 	convState                             State
 	params                                GDN
@@ -27,10 +31,12 @@ type gdn struct {
 	qkvBuf, zBuf, betaBuf, alphaBuf, oBuf Buffer
 }
 
+func (g *gdn) inputs() []Matrix { return g.first }
+
 func (g *gdn) run(b Backend, dst, h Buffer, e Epilogue) {
 	b.ProjectAll(h, g.in)
 	b.Conv(g.qkvBuf, g.qkvBuf, g.conv, g.convState)
 	b.GDN(g.oBuf, g.qkvBuf, g.betaBuf, g.alphaBuf, &g.params)
-	b.GatedNorm(g.oBuf, g.oBuf, g.zBuf, g.norm, g.sigmoid)
+	b.GatedNorm(g.oBuf, g.oBuf, g.zBuf, g.norm, g.sigmoid, g.second)
 	b.Project(dst, g.oBuf, g.out, e)
 }

@@ -201,7 +201,7 @@ func (d *Draft) context() {
 	b := d.b
 	b.DraftTaps(d.tapRows, d.taps)
 	b.Project(d.hidden, d.tapRows, d.fc, Store)
-	b.RMSNorm(d.hidden, d.hidden, d.hiddenNorm, d.eps)
+	b.RMSNorm(d.hidden, d.hidden, d.hiddenNorm, d.eps, nil)
 	for i := range d.layers {
 		l := &d.layers[i]
 		b.ProjectAll(d.hidden, l.in[1:])
@@ -234,7 +234,7 @@ func (d *Draft) block() {
 	b.DraftRows(d.x, d.table, d.mask)
 	for i := range d.layers {
 		l := &d.layers[i]
-		b.RMSNorm(d.a, d.x, l.inputNorm, d.eps)
+		b.RMSNorm(d.a, d.x, l.inputNorm, d.eps, nil)
 		b.Project(d.kernel, d.a, l.attnConv.dynamic, Store)
 		b.DraftConv(d.c, d.a, d.kernel, l.attnConv.base, 0, planner.DraftGroup, Store)
 		b.ProjectAll(d.c, l.in)
@@ -242,15 +242,15 @@ func (d *Draft) block() {
 		b.Project(d.y, d.o, l.o, Store)
 		b.DraftConv(d.x, d.y, d.kernel, l.attnConv.base, 1, planner.DraftGroup, Add)
 
-		b.RMSNorm(d.a, d.x, l.postNorm, d.eps)
+		b.RMSNorm(d.a, d.x, l.postNorm, d.eps, nil)
 		b.Project(d.kernel, d.a, l.ffnConv.dynamic, Store)
 		b.DraftConv(d.c, d.a, d.kernel, l.ffnConv.base, 0, planner.DraftGroup, Store)
-		b.GateUp(d.wide, d.c, l.gate, l.up)
+		b.GateUp(d.wide, d.c, l.gate, l.up, nil)
 		b.Project(d.y, d.wide, l.down, Store)
 		b.DraftConv(d.x, d.y, d.kernel, l.ffnConv.base, 1, planner.DraftGroup, Add)
 	}
 	b.Outputs(d.out, d.x)
-	b.RMSNorm(d.out, d.out, d.norm, d.eps)
+	b.RMSNorm(d.out, d.out, d.norm, d.eps, nil)
 	b.ProjectAll(d.out, d.ends)
 }
 

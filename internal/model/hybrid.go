@@ -64,6 +64,7 @@ func (l *loader) residual(o Options) *residual {
 		taps:   l.taps(o.Taps),
 	}
 	n.head = l.head(n.table)
+	n.ends = []Matrix{n.head}
 	return n
 }
 
@@ -106,6 +107,7 @@ func (l *loader) attention() func(layer int) block {
 		if index != nil {
 			index(i, a)
 		}
+		a.first = matricesOf(a.in)
 		return a
 	}
 }
@@ -138,7 +140,7 @@ func (l *loader) gdn() func(layer int) block {
 	qkv, z, o := l.scratch(channels), l.scratch(value), l.scratch(value)
 	beta, alpha := l.scratch(s.ValueHeads), l.scratch(s.ValueHeads)
 	return func(i int) block {
-		return &gdn{
+		g := &gdn{
 			in: []Projection{
 				{qkv, l.matrix("blk.%d.attn_qkv.weight", i)}, {z, l.matrix("blk.%d.attn_gate.weight", i)},
 				{beta, l.matrix("blk.%d.ssm_beta.weight", i)}, {alpha, l.matrix("blk.%d.ssm_alpha.weight", i)},
@@ -152,6 +154,8 @@ func (l *loader) gdn() func(layer int) block {
 			norm: l.vector("blk.%d.ssm_norm.weight", i), sigmoid: s.SigmoidGate,
 			qkvBuf: qkv, zBuf: z, betaBuf: beta, alphaBuf: alpha, oBuf: o,
 		}
+		g.first, g.second = matricesOf(g.in), []Matrix{g.out}
+		return g
 	}
 }
 
@@ -160,10 +164,9 @@ func (l *loader) denseFFN(stem string) func(layer int) block {
 	l.block()
 	wide := l.scratch(l.layout.FFN)
 	return func(i int) block {
-		return &dense{
-			gate: l.matrix("blk.%d.%s_gate.weight", i, stem), up: l.matrix("blk.%d.%s_up.weight", i, stem),
-			down: l.matrix("blk.%d.%s_down.weight", i, stem), wide: wide,
-		}
+		f := newDense(l.matrix("blk.%d.%s_gate.weight", i, stem), l.matrix("blk.%d.%s_up.weight", i, stem),
+			l.matrix("blk.%d.%s_down.weight", i, stem), wide)
+		return &f
 	}
 }
 
@@ -180,10 +183,8 @@ func (l *loader) moeFFN() func(layer int) block {
 			gate:   l.experts("blk.%d.ffn_gate_exps.weight", i),
 			up:     l.experts("blk.%d.ffn_up_exps.weight", i),
 			down:   l.experts("blk.%d.ffn_down_exps.weight", i),
-			shared: dense{
-				gate: l.matrix("blk.%d.ffn_gate_shexp.weight", i), up: l.matrix("blk.%d.ffn_up_shexp.weight", i),
-				down: l.matrix("blk.%d.ffn_down_shexp.weight", i), wide: wide,
-			},
+			shared: newDense(l.matrix("blk.%d.ffn_gate_shexp.weight", i), l.matrix("blk.%d.ffn_up_shexp.weight", i),
+				l.matrix("blk.%d.ffn_down_shexp.weight", i), wide),
 		}
 		if s.SharedGate {
 			m.sharedGate = l.vector("blk.%d.ffn_gate_inp_shexp.weight", i)

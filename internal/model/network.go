@@ -56,8 +56,9 @@ type residual struct {
 	norm   Vector
 	head   Matrix
 
-	x, h   Buffer // the residual, the normalized input of a block
-	out    Buffer // rows whose logits are wanted
+	x, h   Buffer   // the residual, the normalized input of a block
+	out    Buffer   // rows whose logits are wanted
+	ends   []Matrix // the head
 	logits Buffer
 	taps   []tap
 }
@@ -72,6 +73,8 @@ type residualLayer struct {
 // A block is a mixer or an FFN: it reads h and stores its result in dst or adds it.
 type block interface {
 	run(b Backend, dst, h Buffer, e Epilogue)
+	// inputs are the matrices that multiply h first of all, in one operator, where nothing else reads it.
+	inputs() []Matrix
 }
 
 // A tap keeps the output of a layer.
@@ -92,9 +95,9 @@ func (n *residual) steps(Kind) {
 	b.Embed(n.x, n.table)
 	for i := range n.layers {
 		l := &n.layers[i]
-		b.RMSNorm(n.h, n.x, l.mixerNorm, n.eps)
+		b.RMSNorm(n.h, n.x, l.mixerNorm, n.eps, l.mixer.inputs())
 		l.mixer.run(b, n.x, n.h, Add)
-		b.RMSNorm(n.h, n.x, l.ffnNorm, n.eps)
+		b.RMSNorm(n.h, n.x, l.ffnNorm, n.eps, l.ffn.inputs())
 		l.ffn.run(b, n.x, n.h, Add)
 		for _, t := range n.taps {
 			if t.layer == i {
@@ -103,7 +106,7 @@ func (n *residual) steps(Kind) {
 		}
 	}
 	b.Outputs(n.out, n.x)
-	b.RMSNorm(n.out, n.out, n.norm, n.eps)
+	b.RMSNorm(n.out, n.out, n.norm, n.eps, n.ends)
 	b.Project(n.logits, n.out, n.head, Store)
 }
 

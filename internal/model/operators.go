@@ -163,14 +163,17 @@ type Operators interface {
 	Copy(dst, x Buffer)
 
 	// RMSNorm writes the norm of each row of x. dst may be x.
-	RMSNorm(dst, x Buffer, w Vector, eps float64)
+	//
+	// Of this operator and others, next are the matrices that multiply dst, all in one operator, unless none is given: then
+	// nothing else reads dst before it is written again, and a backend may keep it in the form that they take.
+	RMSNorm(dst, x Buffer, w Vector, eps float64, next []Matrix)
 
 	// Project writes W x.
 	Project(dst, x Buffer, w Matrix, e Epilogue)
 	// ProjectAll stores the products of one x, which no result is written to.
 	ProjectAll(x Buffer, all []Projection)
 	// GateUp writes silu(gate x) * (up x).
-	GateUp(dst, x Buffer, gate, up Matrix)
+	GateUp(dst, x Buffer, gate, up Matrix, next []Matrix)
 
 	// Attention stores the keys and values of its rows and attends (oracle/attention.go).
 	Attention(dst, q, k, v Buffer, a *Attention)
@@ -180,7 +183,7 @@ type Operators interface {
 	// GDN writes o of the gated delta rule. qkv holds the convolved queries, keys and values.
 	GDN(dst, qkv, beta, alpha Buffer, g *GDN)
 	// GatedNorm writes the per-head norm of x times the gate of z. dst may be x.
-	GatedNorm(dst, x, z Buffer, w Vector, sigmoid bool)
+	GatedNorm(dst, x, z Buffer, w Vector, sigmoid bool, next []Matrix)
 
 	MoEOperators
 	HyperOperators

@@ -62,7 +62,7 @@ func (b *Backend) recur(dst, qkv, beta, alpha model.Buffer, g *model.GDN, s *rec
 }
 
 // GatedNorm normalizes each head and gates it.
-func (b *Backend) GatedNorm(dst, x, z model.Buffer, w model.Vector, sigmoid bool) {
+func (b *Backend) GatedNorm(dst, x, z model.Buffer, w model.Vector, sigmoid bool, _ []model.Matrix) {
 	gate := oracle.SiLU
 	if sigmoid {
 		gate = oracle.Sigmoid

@@ -49,7 +49,7 @@ func (b *Backend) all(h model.Buffer) []float64 {
 }
 
 // RMSNorm normalizes each row.
-func (b *Backend) RMSNorm(dst, x model.Buffer, w model.Vector, eps float64) {
+func (b *Backend) RMSNorm(dst, x model.Buffer, w model.Vector, eps float64, _ []model.Matrix) {
 	b.each(x, func(i int) { oracle.RMSNorm(b.row(dst, i), b.row(x, i), b.vectors[w], eps) })
 }
 
@@ -73,7 +73,7 @@ func (b *Backend) ProjectAll(x model.Buffer, all []model.Projection) {
 }
 
 // GateUp writes silu(gate x) * (up x).
-func (b *Backend) GateUp(dst, x model.Buffer, gate, up model.Matrix) {
+func (b *Backend) GateUp(dst, x model.Buffer, gate, up model.Matrix, _ []model.Matrix) {
 	b.project(b.matrices[gate], x, func(r, i int, v float64) { b.row(dst, i)[r] = oracle.SiLU(v) })
 	b.project(b.matrices[up], x, func(r, i int, v float64) { b.row(dst, i)[r] *= v })
 }

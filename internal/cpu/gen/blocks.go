@@ -184,9 +184,25 @@ func (k *blockKernel) put(v reg.VecVirtual, dword int) {
 	for lines := (k.s.lanes*k.bytes + 63) / 64; k.fetched*k.columns < 4*lines*k.stored; k.fetched++ {
 		k.fetch(at(k.ahead, 64*k.fetched))
 	}
+	k.mix()
+}
+
+// mix emits what is due of the product of the block before.
+func (k *blockKernel) mix() {
 	if k.between != nil {
 		k.between()
 	}
+}
+
+// spill is room for n vectors on the stack, on lines of their own, as the stack's are not; nil for a tight kernel.
+func (k *blockKernel) spill(n int) func(i int) Mem {
+	if k.tight {
+		return nil
+	}
+	base := GP64()
+	LEAQ(AllocLocal(n*k.s.bytes()+64).Offset(63), base)
+	ANDQ(I8(-64), base)
+	return func(i int) Mem { return at(base, k.s.bytes()*i) }
 }
 
 func (k *blockKernel) multiply(v reg.VecVirtual, dword int) {

@@ -64,9 +64,7 @@ func (k *blockKernel) scaleBytes(v, d reg.VecVirtual, place func(group int) Mem,
 		t := k.s.scaleByte(v, b)
 		VMULPS(d, t, t)
 		VMOVUPS(t, place(first+b))
-		if k.between != nil {
-			k.between()
-		}
+		k.mix()
 	}
 }
 
@@ -109,8 +107,10 @@ func bodyQ4K(k *blockKernel) func() {
 func bodyQ5K(k *blockKernel) func() {
 	s := k.s
 	mask := s.every(0x0f)
-	spill := AllocLocal(8 * s.bytes())
-	place := func(i int) Mem { return spill.Offset(s.bytes() * i) }
+	place := k.spill(8)
+	if k.tight { // where the last codes will be
+		place = func(i int) Mem { return at(k.codes, s.bytes()*(56+i)) }
+	}
 	return func() {
 		k.sixBits()
 		run := func(n, i int, v reg.VecVirtual) {
@@ -146,11 +146,10 @@ func bodyQ5K(k *blockKernel) func() {
 func bodyQ6K(k *blockKernel) func() {
 	s := k.s
 	if k.tight {
-		return k.tightQ6K(AllocLocal(32 * s.bytes()))
+		return k.tightQ6K()
 	}
 	mask := s.every(0x0f)
-	spill := AllocLocal(16 * s.bytes())
-	place := func(i int) Mem { return spill.Offset(s.bytes() * i) }
+	place := k.spill(16)
 	return func() {
 		k.signedScales()
 		k.columns16(128, func(i int, v reg.VecVirtual) { s.move(v, place(i)) })
@@ -171,10 +170,10 @@ func bodyQ6K(k *blockKernel) func() {
 
 // tightQ6K is the body beside a product, which leaves few registers and few loads: the pairs of bits lie in two vectors of
 // a spill, the first of each pair of pairs and the second, of which a byte's upper one is where it belongs and the lower one is
-// once it is shifted.
-func (k *blockKernel) tightQ6K(spill Mem) func() {
+// once it is shifted. The spill is where the second half's codes will be, of which each comes after what it would overwrite.
+func (k *blockKernel) tightQ6K() func() {
 	s := k.s
-	place := func(second, i int) Mem { return spill.Offset(s.bytes() * (16*second + i)) }
+	place := func(second, i int) Mem { return at(k.codes, s.bytes()*(48-i/8*16+8*second+i%8)) }
 	put := func(nibbles, pairs reg.VecVirtual, dword int) {
 		VPTERNLOGD_BCST(Imm(0xd8), bytes4(0x0f), nibbles, pairs) // 0x0f ? nibbles : pairs
 		k.put(pairs, dword)
@@ -217,9 +216,7 @@ func (k *blockKernel) signedScales() {
 			VCVTDQ2PS(t, t)
 			VMULPS(d, t, t)
 			VMOVUPS(t, k.scaleAt(4*j+b))
-			if k.between != nil {
-				k.between()
-			}
+			k.mix()
 		}
 	}
 }
@@ -491,8 +488,7 @@ func (k *blockKernel) quarters(i int, v reg.VecVirtual) {
 func bodyQ3K(k *blockKernel) func() {
 	s := k.s
 	mask := s.every(3)
-	spill := AllocLocal(8 * s.bytes())
-	place := func(i int) Mem { return spill.Offset(s.bytes() * i) }
+	place := k.spill(8)
 	return func() {
 		d, h := k.rows.halves(108), k.rows.dwords4(92)
 		for j := range 4 {
@@ -510,9 +506,6 @@ func bodyQ3K(k *blockKernel) func() {
 				VCVTDQ2PS(t, t)
 				VMULPS(d, t, t)
 				VMOVUPS(t, k.scaleAt(4*j+b))
-				if k.between != nil {
-					k.between()
-				}
 			}
 		}
 		run := func(half, i int, v reg.VecVirtual) {
