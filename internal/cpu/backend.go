@@ -59,8 +59,7 @@ type Backend struct {
 	context  []int32 // of an n-gram
 	hashed   []uint64
 	inputs   inputs
-	foreseen [2]foreseen // the last one, and the one before
-	turn     int         // of them, the last
+	foreseen [2]foreseen // ofNorm, ofBlock
 	attend   attending
 	squares  []float32 // of strips of rows: [strips][rows]
 	still    []float32 // a key that changes nothing

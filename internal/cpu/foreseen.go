@@ -14,10 +14,16 @@ type foreseen struct {
 // noBuffer is none.
 const noBuffer model.Buffer = -1
 
+// What a norm makes and what is made of that are two: a gate multiplies the one while it rounds the other.
+const (
+	ofNorm = iota
+	ofBlock
+)
+
 // foresee begins what next multiply, all matrices that do. It has no form where they take the values as they are.
-func (b *Backend) foresee(dst model.Buffer, next []model.Matrix) *foreseen {
-	b.turn ^= 1 // what the operator itself multiplies may be foreseen too
-	f := &b.foreseen[b.turn]
+func (b *Backend) foresee(which int, dst model.Buffer, next []model.Matrix) *foreseen {
+	b.forget(dst)
+	f := &b.foreseen[which]
 	f.of, f.by, f.whole = dst, f.by[:0], len(next) > 0
 	f.inputs.reset()
 	for _, h := range next {
@@ -96,16 +102,18 @@ func (f *foreseen) round(b *Backend, w *worker, block, lo, n int, s *strip) {
 
 // input is a buffer in the form that m multiplies: the one that was foreseen, or one that is made.
 func (b *Backend) input(m *matrix, x model.Buffer) *input {
-	if f := &b.foreseen[b.turn]; f.of == x {
-		if in := f.input(m); in != nil {
-			return in
+	for i := range b.foreseen {
+		if f := &b.foreseen[i]; f.of == x {
+			if in := f.input(m); in != nil {
+				return in
+			}
 		}
 	}
 	return b.inputs.of(b, m, b.all(x), m.cols, b.rowsOf(x))
 }
 
-// multiplied ends what was foreseen of a buffer: it may be written again.
-func (b *Backend) multiplied(x model.Buffer) {
+// forget ends what was foreseen of a buffer: it has been multiplied, or is written anew.
+func (b *Backend) forget(x model.Buffer) {
 	for i := range b.foreseen {
 		if b.foreseen[i].of == x {
 			b.foreseen[i].of = noBuffer

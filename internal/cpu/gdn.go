@@ -251,7 +251,7 @@ func (b *Backend) GatedNorm(dst, x, z model.Buffer, w model.Vector, sigmoid bool
 	if rows == 0 {
 		return
 	}
-	*t = gatedNorm{b: b, x: x, z: z, w: b.vectors[w], sigmoid: sigmoid, rows: rowCount(rows), next: b.foresee(dst, next)}
+	*t = gatedNorm{b: b, x: x, z: z, w: b.vectors[w], sigmoid: sigmoid, rows: rowCount(rows), next: b.foresee(ofBlock, dst, next)}
 	if len(t.w)%unit != 0 {
 		t.next.none()
 	}

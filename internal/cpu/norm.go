@@ -18,7 +18,7 @@ func (b *Backend) RMSNorm(dst, x model.Buffer, w model.Vector, eps float64, next
 	b.squares = grown(b.squares, t.strips*t.room)
 	grain := max(1, worthSharing/(stripColumns*min(rows, blockRows)))
 	b.pool.run(t, t.strips*t.rows.blocks(), grain)
-	t.scale, t.next = true, b.foresee(dst, next)
+	t.scale, t.next = true, b.foresee(ofNorm, dst, next)
 	b.pool.run(t, t.strips*t.next.blocks(t.rows), grain)
 }
 

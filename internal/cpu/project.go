@@ -34,7 +34,7 @@ func (b *Backend) Project(dst, x model.Buffer, w model.Matrix, e model.Epilogue)
 	p := b.productTo(dst, rows, w)
 	p.in, p.add = b.input(p.m, x), e == model.Add
 	b.runProduct(p)
-	b.multiplied(x)
+	b.forget(x)
 }
 
 // productTo is a product whose input is yet to be made.
@@ -64,7 +64,7 @@ func (b *Backend) ProjectAll(x model.Buffer, all []model.Projection) {
 		t.all = append(t.all, p)
 	}
 	b.runProducts(true)
-	b.multiplied(x)
+	b.forget(x)
 }
 
 // GateUp writes silu(gate x) * (up x), or rounds it.
@@ -81,9 +81,9 @@ func (b *Backend) GateUp(dst, x model.Buffer, gate, up model.Matrix, next []mode
 	} else {
 		p.upIn = b.input(p.up, x)
 	}
-	b.multiplied(x)
+	b.forget(x)
 	if b.k.put != nil && p.m.rowOrder == nil && p.m.rows%unit == 0 {
-		if f := b.foresee(dst, next); f.forms() {
+		if f := b.foresee(ofBlock, dst, next); f.forms() {
 			p.next = f
 		}
 	}
