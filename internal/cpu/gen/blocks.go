@@ -50,7 +50,7 @@ type blockFormat struct {
 	bias                  uint32 // of the codes in tiles of the wide isa; the other's have none
 	scaled                bool   // the rows' tensor scales are a parameter: mins, of a piped kernel sums
 	fuse                  bool
-	abreast               int  // groups that a piped kernel sums at once, those of a unit or more
+	abreast               int  // groups that a piped kernel sums at once, those of a unit or more: four sums are a chain too few
 	looksUp               bool // in tables: few integer registers are left, and lines are fetched once
 	// body loads what blocks share and returns what unpacks one.
 	body func(k *blockKernel) func()
@@ -194,7 +194,8 @@ func (k *blockKernel) mix() {
 	}
 }
 
-// spill is room for n vectors on the stack, on lines of their own, as the stack's are not; nil for a tight kernel.
+// spill is room for n vectors on the stack, aligned to cache lines as the stack is not; nil for a tight kernel, which has no
+// register for it.
 func (k *blockKernel) spill(n int) func(i int) Mem {
 	if k.tight {
 		return nil
