@@ -20,7 +20,8 @@ type tileUnpacker struct {
 	apart func(t *tile, m *matrix, row, at, units int)
 
 	// fused multiplies by one row of activations what f would unpack, with the bits of the product of a tile; or nil.
-	fused func(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32, biases *int32)
+	fused func(acc, scales, mins *float32, src *byte, stride, blocks int, near, ahead uintptr, x *int8, dx, sums *float32,
+		biases *int32)
 	// piped multiplies tiles by a panel of 8 rows, again with those bits, unpacking a block while it multiplies another; or
 	// nil. The rows' tensor scales come as sums. It fetches from near and ahead on, and after so many blocks from then on.
 	piped func(acc *float32, buffers, src *byte, stride, tiles, blocks int, x *int8, dx, sums *float32, biases *int32,
@@ -230,8 +231,8 @@ func fused512(w *worker, acc []float32, m *matrix, in *input, row int) bool {
 	if u.scaled {
 		t.globals(m, row, lanes512)
 	}
-	src, ahead, stride := u.place(m, row, 0, lanes512, w.next)
-	u.fused(first(acc), first(t.scales), first(t.mins), src, stride, m.cols/unit/u.units, ahead,
+	src, near, stride := u.place(m, row, 0, lanes512, w.next)
+	u.fused(first(acc), first(t.scales), first(t.mins), src, stride, m.cols/unit/u.units, near, near+farBytes,
 		first(p.codes), first(p.scales), first(p.sums), first(p.biases))
 	return true
 }

@@ -33951,12 +33951,12 @@ values:
 DATA dword43800000<>+0(SB)/4, $0x43800000
 GLOBL dword43800000<>(SB), RODATA|NOPTR, $4
 
-// func fusedQ4K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedQ4K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
-TEXT ·fusedQ4K512(SB), $0-88
-	MOVQ         x+56(FP), AX
-	MOVQ         dx+64(FP), CX
-	MOVQ         sums+72(FP), DX
+TEXT ·fusedQ4K512(SB), $0-96
+	MOVQ         x+64(FP), AX
+	MOVQ         dx+72(FP), CX
+	MOVQ         sums+80(FP), DX
 	MOVQ         acc+0(FP), BX
 	VMOVUPS      (BX), Z0
 	MOVQ         scales+8(FP), BX
@@ -33968,7 +33968,7 @@ TEXT ·fusedQ4K512(SB), $0-88
 	LEAQ         (R10)(R8*4), R11
 	LEAQ         (R11)(R8*4), R12
 	MOVQ         blocks+40(FP), R13
-	MOVQ         ahead+48(FP), R14
+	MOVQ         near+48(FP), R14
 	MOVL         $0x0f0f0f0f, R15
 	VPBROADCASTD R15, Z1
 
@@ -36586,12 +36586,12 @@ fetchnearLeft:
 	VZEROUPPER
 	RET
 
-// func fusedQ5K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedQ5K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
-TEXT ·fusedQ5K512(SB), $576-88
-	MOVQ         x+56(FP), AX
-	MOVQ         dx+64(FP), CX
-	MOVQ         sums+72(FP), DX
+TEXT ·fusedQ5K512(SB), $576-96
+	MOVQ         x+64(FP), AX
+	MOVQ         dx+72(FP), CX
+	MOVQ         sums+80(FP), DX
 	MOVQ         acc+0(FP), BX
 	VMOVUPS      (BX), Z0
 	MOVQ         scales+8(FP), BX
@@ -36603,7 +36603,7 @@ TEXT ·fusedQ5K512(SB), $576-88
 	LEAQ         (R10)(R8*4), R11
 	LEAQ         (R11)(R8*4), R12
 	MOVQ         blocks+40(FP), R13
-	MOVQ         ahead+48(FP), R14
+	MOVQ         near+48(FP), R14
 	MOVL         $0x0f0f0f0f, R15
 	VPBROADCASTD R15, Z1
 	LEAQ         63(SP), R15
@@ -40007,12 +40007,12 @@ fetchnearLeft:
 	VZEROUPPER
 	RET
 
-// func fusedQ6K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedQ6K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512F, AVX512VL, AVX512VNNI, MMX+
-TEXT ·fusedQ6K512(SB), $1088-88
-	MOVQ         x+56(FP), AX
-	MOVQ         dx+64(FP), CX
-	MOVQ         biases+80(FP), DX
+TEXT ·fusedQ6K512(SB), $1088-96
+	MOVQ         x+64(FP), AX
+	MOVQ         dx+72(FP), CX
+	MOVQ         biases+88(FP), DX
 	MOVQ         acc+0(FP), BX
 	VMOVUPS      (BX), Z0
 	MOVQ         scales+8(FP), BX
@@ -40023,7 +40023,7 @@ TEXT ·fusedQ6K512(SB), $1088-88
 	LEAQ         (R9)(DI*4), R10
 	LEAQ         (R10)(DI*4), R11
 	MOVQ         blocks+40(FP), R12
-	MOVQ         ahead+48(FP), R13
+	MOVQ         near+48(FP), R13
 	MOVL         $0x0f0f0f0f, R14
 	VPBROADCASTD R14, Z1
 	LEAQ         63(SP), R14
@@ -43590,101 +43590,102 @@ fetchnearLeft:
 DATA dword33333333<>+0(SB)/4, $0x33333333
 GLOBL dword33333333<>(SB), RODATA|NOPTR, $4
 
-// func fusedQ8512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedQ8512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512F, AVX512VL, AVX512VNNI, MMX+
-TEXT ·fusedQ8512(SB), $0-88
-	MOVQ         x+56(FP), AX
-	MOVQ         dx+64(FP), CX
-	MOVQ         biases+80(FP), DX
-	MOVQ         acc+0(FP), BX
-	VMOVUPS      (BX), Z0
-	MOVQ         scales+8(FP), BX
-	MOVQ         src+24(FP), SI
-	MOVQ         stride+32(FP), DI
-	LEAQ         (DI)(DI*2), R8
-	LEAQ         (SI)(DI*4), R9
-	LEAQ         (R9)(DI*4), R10
-	LEAQ         (R10)(DI*4), R11
-	MOVQ         blocks+40(FP), R12
-	MOVQ         ahead+48(FP), R13
-	MOVL         $0x80808080, R14
-	VPBROADCASTD R14, Z1
+TEXT ·fusedQ8512(SB), $0-96
+	MOVQ         near+48(FP), AX
+	MOVQ         x+64(FP), CX
+	MOVQ         dx+72(FP), DX
+	MOVQ         biases+88(FP), BX
+	MOVQ         acc+0(FP), SI
+	VMOVUPS      (SI), Z0
+	MOVQ         scales+8(FP), SI
+	MOVQ         src+24(FP), DI
+	MOVQ         stride+32(FP), R8
+	LEAQ         (R8)(R8*2), R9
+	LEAQ         (DI)(R8*4), R10
+	LEAQ         (R10)(R8*4), R11
+	LEAQ         (R11)(R8*4), R12
+	MOVQ         blocks+40(FP), R13
+	MOVQ         ahead+56(FP), R14
+	MOVL         $0x80808080, R15
+	VPBROADCASTD R15, Z1
 
 block:
 	VPXORD           Z2, Z2, Z2
-	VPINSRW          $0x00, (SI), X2, X2
-	VPINSRW          $0x01, (SI)(DI*1), X2, X2
-	VPINSRW          $0x02, (SI)(DI*2), X2, X2
-	VPINSRW          $0x03, (SI)(R8*1), X2, X2
-	VPINSRW          $0x04, (R9), X2, X2
-	VPINSRW          $0x05, (R9)(DI*1), X2, X2
-	VPINSRW          $0x06, (R9)(DI*2), X2, X2
-	VPINSRW          $0x07, (R9)(R8*1), X2, X2
+	VPINSRW          $0x00, (DI), X2, X2
+	VPINSRW          $0x01, (DI)(R8*1), X2, X2
+	VPINSRW          $0x02, (DI)(R8*2), X2, X2
+	VPINSRW          $0x03, (DI)(R9*1), X2, X2
+	VPINSRW          $0x04, (R10), X2, X2
+	VPINSRW          $0x05, (R10)(R8*1), X2, X2
+	VPINSRW          $0x06, (R10)(R8*2), X2, X2
+	VPINSRW          $0x07, (R10)(R9*1), X2, X2
 	VPXORD           Z3, Z3, Z3
-	VPINSRW          $0x00, (R10), X3, X3
-	VPINSRW          $0x01, (R10)(DI*1), X3, X3
-	VPINSRW          $0x02, (R10)(DI*2), X3, X3
-	VPINSRW          $0x03, (R10)(R8*1), X3, X3
-	VPINSRW          $0x04, (R11), X3, X3
-	VPINSRW          $0x05, (R11)(DI*1), X3, X3
-	VPINSRW          $0x06, (R11)(DI*2), X3, X3
-	VPINSRW          $0x07, (R11)(R8*1), X3, X3
+	VPINSRW          $0x00, (R11), X3, X3
+	VPINSRW          $0x01, (R11)(R8*1), X3, X3
+	VPINSRW          $0x02, (R11)(R8*2), X3, X3
+	VPINSRW          $0x03, (R11)(R9*1), X3, X3
+	VPINSRW          $0x04, (R12), X3, X3
+	VPINSRW          $0x05, (R12)(R8*1), X3, X3
+	VPINSRW          $0x06, (R12)(R8*2), X3, X3
+	VPINSRW          $0x07, (R12)(R9*1), X3, X3
 	VINSERTI32X4     $0x01, X3, Y2, Y2
 	VCVTPH2PS        Y2, Z2
-	VMOVUPS          Z2, (BX)
+	VMOVUPS          Z2, (SI)
 	VPXORD           Z2, Z2, Z2
-	VPINSRW          $0x00, 34(SI), X2, X2
-	VPINSRW          $0x01, 34(SI)(DI*1), X2, X2
-	VPINSRW          $0x02, 34(SI)(DI*2), X2, X2
-	VPINSRW          $0x03, 34(SI)(R8*1), X2, X2
-	VPINSRW          $0x04, 34(R9), X2, X2
-	VPINSRW          $0x05, 34(R9)(DI*1), X2, X2
-	VPINSRW          $0x06, 34(R9)(DI*2), X2, X2
-	VPINSRW          $0x07, 34(R9)(R8*1), X2, X2
+	VPINSRW          $0x00, 34(DI), X2, X2
+	VPINSRW          $0x01, 34(DI)(R8*1), X2, X2
+	VPINSRW          $0x02, 34(DI)(R8*2), X2, X2
+	VPINSRW          $0x03, 34(DI)(R9*1), X2, X2
+	VPINSRW          $0x04, 34(R10), X2, X2
+	VPINSRW          $0x05, 34(R10)(R8*1), X2, X2
+	VPINSRW          $0x06, 34(R10)(R8*2), X2, X2
+	VPINSRW          $0x07, 34(R10)(R9*1), X2, X2
 	VPXORD           Z3, Z3, Z3
-	VPINSRW          $0x00, 34(R10), X3, X3
-	VPINSRW          $0x01, 34(R10)(DI*1), X3, X3
-	VPINSRW          $0x02, 34(R10)(DI*2), X3, X3
-	VPINSRW          $0x03, 34(R10)(R8*1), X3, X3
-	VPINSRW          $0x04, 34(R11), X3, X3
-	VPINSRW          $0x05, 34(R11)(DI*1), X3, X3
-	VPINSRW          $0x06, 34(R11)(DI*2), X3, X3
-	VPINSRW          $0x07, 34(R11)(R8*1), X3, X3
+	VPINSRW          $0x00, 34(R11), X3, X3
+	VPINSRW          $0x01, 34(R11)(R8*1), X3, X3
+	VPINSRW          $0x02, 34(R11)(R8*2), X3, X3
+	VPINSRW          $0x03, 34(R11)(R9*1), X3, X3
+	VPINSRW          $0x04, 34(R12), X3, X3
+	VPINSRW          $0x05, 34(R12)(R8*1), X3, X3
+	VPINSRW          $0x06, 34(R12)(R8*2), X3, X3
+	VPINSRW          $0x07, 34(R12)(R9*1), X3, X3
 	VINSERTI32X4     $0x01, X3, Y2, Y2
 	VCVTPH2PS        Y2, Z2
-	VMOVUPS          Z2, 64(BX)
-	VBROADCASTI64X4  2(SI), Z2
-	VINSERTI64X4     $0x01, 36(SI), Z2, Z2
-	VBROADCASTI64X4  2(SI)(DI*1), Z3
-	VINSERTI64X4     $0x01, 36(SI)(DI*1), Z3, Z3
-	VBROADCASTI64X4  2(SI)(DI*2), Z4
-	VINSERTI64X4     $0x01, 36(SI)(DI*2), Z4, Z4
-	VBROADCASTI64X4  2(SI)(R8*1), Z5
-	VINSERTI64X4     $0x01, 36(SI)(R8*1), Z5, Z5
-	VBROADCASTI64X4  2(R9), Z6
-	VINSERTI64X4     $0x01, 36(R9), Z6, Z6
-	VBROADCASTI64X4  2(R9)(DI*1), Z7
-	VINSERTI64X4     $0x01, 36(R9)(DI*1), Z7, Z7
-	VBROADCASTI64X4  2(R9)(DI*2), Z8
-	VINSERTI64X4     $0x01, 36(R9)(DI*2), Z8, Z8
-	VBROADCASTI64X4  2(R9)(R8*1), Z9
-	VINSERTI64X4     $0x01, 36(R9)(R8*1), Z9, Z9
-	VBROADCASTI64X4  2(R10), Z10
-	VINSERTI64X4     $0x01, 36(R10), Z10, Z10
-	VBROADCASTI64X4  2(R10)(DI*1), Z11
-	VINSERTI64X4     $0x01, 36(R10)(DI*1), Z11, Z11
-	VBROADCASTI64X4  2(R10)(DI*2), Z12
-	VINSERTI64X4     $0x01, 36(R10)(DI*2), Z12, Z12
-	VBROADCASTI64X4  2(R10)(R8*1), Z13
-	VINSERTI64X4     $0x01, 36(R10)(R8*1), Z13, Z13
-	VBROADCASTI64X4  2(R11), Z14
-	VINSERTI64X4     $0x01, 36(R11), Z14, Z14
-	VBROADCASTI64X4  2(R11)(DI*1), Z15
-	VINSERTI64X4     $0x01, 36(R11)(DI*1), Z15, Z15
-	VBROADCASTI64X4  2(R11)(DI*2), Z16
-	VINSERTI64X4     $0x01, 36(R11)(DI*2), Z16, Z16
-	VBROADCASTI64X4  2(R11)(R8*1), Z17
-	VINSERTI64X4     $0x01, 36(R11)(R8*1), Z17, Z17
+	VMOVUPS          Z2, 64(SI)
+	VBROADCASTI64X4  2(DI), Z2
+	VINSERTI64X4     $0x01, 36(DI), Z2, Z2
+	VBROADCASTI64X4  2(DI)(R8*1), Z3
+	VINSERTI64X4     $0x01, 36(DI)(R8*1), Z3, Z3
+	VBROADCASTI64X4  2(DI)(R8*2), Z4
+	VINSERTI64X4     $0x01, 36(DI)(R8*2), Z4, Z4
+	VBROADCASTI64X4  2(DI)(R9*1), Z5
+	VINSERTI64X4     $0x01, 36(DI)(R9*1), Z5, Z5
+	VBROADCASTI64X4  2(R10), Z6
+	VINSERTI64X4     $0x01, 36(R10), Z6, Z6
+	VBROADCASTI64X4  2(R10)(R8*1), Z7
+	VINSERTI64X4     $0x01, 36(R10)(R8*1), Z7, Z7
+	VBROADCASTI64X4  2(R10)(R8*2), Z8
+	VINSERTI64X4     $0x01, 36(R10)(R8*2), Z8, Z8
+	VBROADCASTI64X4  2(R10)(R9*1), Z9
+	VINSERTI64X4     $0x01, 36(R10)(R9*1), Z9, Z9
+	VBROADCASTI64X4  2(R11), Z10
+	VINSERTI64X4     $0x01, 36(R11), Z10, Z10
+	VBROADCASTI64X4  2(R11)(R8*1), Z11
+	VINSERTI64X4     $0x01, 36(R11)(R8*1), Z11, Z11
+	VBROADCASTI64X4  2(R11)(R8*2), Z12
+	VINSERTI64X4     $0x01, 36(R11)(R8*2), Z12, Z12
+	VBROADCASTI64X4  2(R11)(R9*1), Z13
+	VINSERTI64X4     $0x01, 36(R11)(R9*1), Z13, Z13
+	VBROADCASTI64X4  2(R12), Z14
+	VINSERTI64X4     $0x01, 36(R12), Z14, Z14
+	VBROADCASTI64X4  2(R12)(R8*1), Z15
+	VINSERTI64X4     $0x01, 36(R12)(R8*1), Z15, Z15
+	VBROADCASTI64X4  2(R12)(R8*2), Z16
+	VINSERTI64X4     $0x01, 36(R12)(R8*2), Z16, Z16
+	VBROADCASTI64X4  2(R12)(R9*1), Z17
+	VINSERTI64X4     $0x01, 36(R12)(R9*1), Z17, Z17
 	VPUNPCKLDQ       Z3, Z2, Z18
 	VPUNPCKHDQ       Z3, Z2, Z2
 	VPUNPCKLDQ       Z5, Z4, Z3
@@ -43723,98 +43724,116 @@ block:
 	VSHUFI32X4       $0xdd, Z12, Z8, Z8
 	VSHUFI32X4       $0x88, Z17, Z16, Z12
 	VPXORD           Z1, Z12, Z12
-	VPBROADCASTD     (DX), Z19
-	VPDPBUSD.BCST    (AX), Z12, Z19
-	PREFETCHT1       (R13)
-	PREFETCHT1       64(R13)
+	VPBROADCASTD     (BX), Z19
+	VPDPBUSD.BCST    (CX), Z12, Z19
+	PREFETCHT1       (R14)
+	PREFETCHT0       (AX)
+	PREFETCHT1       64(R14)
+	PREFETCHT0       64(AX)
 	VSHUFI32X4       $0x88, Z8, Z4, Z12
 	VPXORD           Z1, Z12, Z12
-	VPDPBUSD.BCST    16(AX), Z12, Z19
-	PREFETCHT1       128(R13)
+	VPDPBUSD.BCST    16(CX), Z12, Z19
+	PREFETCHT1       128(R14)
+	PREFETCHT0       128(AX)
 	VSHUFI32X4       $0xdd, Z17, Z16, Z12
 	VPXORD           Z1, Z12, Z12
-	VPBROADCASTD     4(DX), Z16
-	VPDPBUSD.BCST    32(AX), Z12, Z16
-	PREFETCHT1       192(R13)
+	VPBROADCASTD     4(BX), Z16
+	VPDPBUSD.BCST    32(CX), Z12, Z16
+	PREFETCHT1       192(R14)
+	PREFETCHT0       192(AX)
 	VSHUFI32X4       $0xdd, Z8, Z4, Z4
 	VPXORD           Z1, Z4, Z4
-	VPDPBUSD.BCST    48(AX), Z4, Z16
-	PREFETCHT1       256(R13)
+	VPDPBUSD.BCST    48(CX), Z4, Z16
+	PREFETCHT1       256(R14)
+	PREFETCHT0       256(AX)
 	VSHUFI32X4       $0x88, Z5, Z3, Z4
 	VSHUFI32X4       $0xdd, Z5, Z3, Z3
 	VSHUFI32X4       $0x88, Z13, Z9, Z5
 	VSHUFI32X4       $0xdd, Z13, Z9, Z8
 	VSHUFI32X4       $0x88, Z5, Z4, Z9
 	VPXORD           Z1, Z9, Z9
-	VPDPBUSD.BCST    4(AX), Z9, Z19
-	PREFETCHT1       320(R13)
+	VPDPBUSD.BCST    4(CX), Z9, Z19
+	PREFETCHT1       320(R14)
+	PREFETCHT0       320(AX)
 	VSHUFI32X4       $0x88, Z8, Z3, Z9
 	VPXORD           Z1, Z9, Z9
-	VPDPBUSD.BCST    20(AX), Z9, Z19
-	PREFETCHT1       384(R13)
+	VPDPBUSD.BCST    20(CX), Z9, Z19
+	PREFETCHT1       384(R14)
+	PREFETCHT0       384(AX)
 	VSHUFI32X4       $0xdd, Z5, Z4, Z4
 	VPXORD           Z1, Z4, Z4
-	VPDPBUSD.BCST    36(AX), Z4, Z16
-	PREFETCHT1       448(R13)
+	VPDPBUSD.BCST    36(CX), Z4, Z16
+	PREFETCHT1       448(R14)
+	PREFETCHT0       448(AX)
 	VSHUFI32X4       $0xdd, Z8, Z3, Z3
 	VPXORD           Z1, Z3, Z3
-	VPDPBUSD.BCST    52(AX), Z3, Z16
-	PREFETCHT1       512(R13)
+	VPDPBUSD.BCST    52(CX), Z3, Z16
+	PREFETCHT1       512(R14)
+	PREFETCHT0       512(AX)
 	VSHUFI32X4       $0x88, Z7, Z18, Z3
 	VSHUFI32X4       $0xdd, Z7, Z18, Z4
 	VSHUFI32X4       $0x88, Z15, Z11, Z5
 	VSHUFI32X4       $0xdd, Z15, Z11, Z7
 	VSHUFI32X4       $0x88, Z5, Z3, Z8
 	VPXORD           Z1, Z8, Z8
-	VPDPBUSD.BCST    8(AX), Z8, Z19
-	PREFETCHT1       576(R13)
+	VPDPBUSD.BCST    8(CX), Z8, Z19
+	PREFETCHT1       576(R14)
+	PREFETCHT0       576(AX)
 	VSHUFI32X4       $0x88, Z7, Z4, Z8
 	VPXORD           Z1, Z8, Z8
-	VPDPBUSD.BCST    24(AX), Z8, Z19
-	PREFETCHT1       640(R13)
+	VPDPBUSD.BCST    24(CX), Z8, Z19
+	PREFETCHT1       640(R14)
+	PREFETCHT0       640(AX)
 	VSHUFI32X4       $0xdd, Z5, Z3, Z3
 	VPXORD           Z1, Z3, Z3
-	VPDPBUSD.BCST    40(AX), Z3, Z16
-	PREFETCHT1       704(R13)
+	VPDPBUSD.BCST    40(CX), Z3, Z16
+	PREFETCHT1       704(R14)
+	PREFETCHT0       704(AX)
 	VSHUFI32X4       $0xdd, Z7, Z4, Z3
 	VPXORD           Z1, Z3, Z3
-	VPDPBUSD.BCST    56(AX), Z3, Z16
-	PREFETCHT1       768(R13)
+	VPDPBUSD.BCST    56(CX), Z3, Z16
+	PREFETCHT1       768(R14)
+	PREFETCHT0       768(AX)
 	VSHUFI32X4       $0x88, Z6, Z2, Z3
 	VSHUFI32X4       $0xdd, Z6, Z2, Z2
 	VSHUFI32X4       $0x88, Z14, Z10, Z4
 	VSHUFI32X4       $0xdd, Z14, Z10, Z5
 	VSHUFI32X4       $0x88, Z4, Z3, Z6
 	VPXORD           Z1, Z6, Z6
-	VPDPBUSD.BCST    12(AX), Z6, Z19
-	PREFETCHT1       832(R13)
+	VPDPBUSD.BCST    12(CX), Z6, Z19
+	PREFETCHT1       832(R14)
+	PREFETCHT0       832(AX)
 	VSHUFI32X4       $0x88, Z5, Z2, Z6
 	VPXORD           Z1, Z6, Z6
-	VPDPBUSD.BCST    28(AX), Z6, Z19
-	PREFETCHT1       896(R13)
+	VPDPBUSD.BCST    28(CX), Z6, Z19
+	PREFETCHT1       896(R14)
+	PREFETCHT0       896(AX)
 	VSHUFI32X4       $0xdd, Z4, Z3, Z3
 	VPXORD           Z1, Z3, Z3
-	VPDPBUSD.BCST    44(AX), Z3, Z16
-	PREFETCHT1       960(R13)
+	VPDPBUSD.BCST    44(CX), Z3, Z16
+	PREFETCHT1       960(R14)
+	PREFETCHT0       960(AX)
 	VSHUFI32X4       $0xdd, Z5, Z2, Z2
 	VPXORD           Z1, Z2, Z2
-	VPDPBUSD.BCST    60(AX), Z2, Z16
-	PREFETCHT1       1024(R13)
+	VPDPBUSD.BCST    60(CX), Z2, Z16
+	PREFETCHT1       1024(R14)
+	PREFETCHT0       1024(AX)
 	VCVTDQ2PS        Z19, Z19
-	VMULPS           (BX), Z19, Z2
-	VFMADD231PS.BCST (CX), Z2, Z0
+	VMULPS           (SI), Z19, Z2
+	VFMADD231PS.BCST (DX), Z2, Z0
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           64(BX), Z16, Z2
-	VFMADD231PS.BCST 4(CX), Z2, Z0
-	ADDQ             $0x00000044, SI
-	ADDQ             $0x00000044, R9
+	VMULPS           64(SI), Z16, Z2
+	VFMADD231PS.BCST 4(DX), Z2, Z0
+	ADDQ             $0x00000044, DI
 	ADDQ             $0x00000044, R10
 	ADDQ             $0x00000044, R11
-	ADDQ             $0x00000440, R13
-	ADDQ             $0x00000040, AX
-	ADDQ             $0x00000008, CX
+	ADDQ             $0x00000044, R12
+	ADDQ             $0x00000440, R14
+	ADDQ             $0x00000440, AX
+	ADDQ             $0x00000040, CX
 	ADDQ             $0x00000008, DX
-	DECQ             R12
+	ADDQ             $0x00000008, BX
+	DECQ             R13
 	JNZ              block
 	MOVQ             acc+0(FP), AX
 	VMOVUPS          Z0, (AX)
@@ -44536,12 +44555,12 @@ fetchnearLeft:
 	VZEROUPPER
 	RET
 
-// func fusedIQ4XS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedIQ4XS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
-TEXT ·fusedIQ4XS512(SB), $0-88
-	MOVQ            x+56(FP), AX
-	MOVQ            dx+64(FP), CX
-	MOVQ            biases+80(FP), DX
+TEXT ·fusedIQ4XS512(SB), $0-96
+	MOVQ            x+64(FP), AX
+	MOVQ            dx+72(FP), CX
+	MOVQ            biases+88(FP), DX
 	MOVQ            acc+0(FP), BX
 	VMOVUPS         (BX), Z0
 	MOVQ            scales+8(FP), BX
@@ -44552,7 +44571,7 @@ TEXT ·fusedIQ4XS512(SB), $0-88
 	LEAQ            (R9)(DI*4), R10
 	LEAQ            (R10)(DI*4), R11
 	MOVQ            blocks+40(FP), R12
-	MOVQ            ahead+48(FP), R13
+	MOVQ            near+48(FP), R13
 	VBROADCASTI32X4 codebookIQ4512<>+0(SB), Z1
 	MOVL            $0x0f0f0f0f, R14
 	VPBROADCASTD    R14, Z2
@@ -47213,12 +47232,12 @@ fetchnearLeft:
 	VZEROUPPER
 	RET
 
-// func fusedQ40512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedQ40512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512F, AVX512VL, AVX512VNNI, MMX+
-TEXT ·fusedQ40512(SB), $0-88
-	MOVQ         x+56(FP), AX
-	MOVQ         dx+64(FP), CX
-	MOVQ         biases+80(FP), DX
+TEXT ·fusedQ40512(SB), $0-96
+	MOVQ         x+64(FP), AX
+	MOVQ         dx+72(FP), CX
+	MOVQ         biases+88(FP), DX
 	MOVQ         acc+0(FP), BX
 	VMOVUPS      (BX), Z0
 	MOVQ         scales+8(FP), BX
@@ -47229,7 +47248,7 @@ TEXT ·fusedQ40512(SB), $0-88
 	LEAQ         (R9)(DI*4), R10
 	LEAQ         (R10)(DI*4), R11
 	MOVQ         blocks+40(FP), R12
-	MOVQ         ahead+48(FP), R13
+	MOVQ         near+48(FP), R13
 	MOVL         $0x0f0f0f0f, R14
 	VPBROADCASTD R14, Z1
 
@@ -47666,12 +47685,12 @@ fetchnearLeft:
 	VZEROUPPER
 	RET
 
-// func fusedIQ4NL512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedIQ4NL512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, MMX+
-TEXT ·fusedIQ4NL512(SB), $0-88
-	MOVQ            x+56(FP), AX
-	MOVQ            dx+64(FP), CX
-	MOVQ            biases+80(FP), DX
+TEXT ·fusedIQ4NL512(SB), $0-96
+	MOVQ            x+64(FP), AX
+	MOVQ            dx+72(FP), CX
+	MOVQ            biases+88(FP), DX
 	MOVQ            acc+0(FP), BX
 	VMOVUPS         (BX), Z0
 	MOVQ            scales+8(FP), BX
@@ -47682,7 +47701,7 @@ TEXT ·fusedIQ4NL512(SB), $0-88
 	LEAQ            (R9)(DI*4), R10
 	LEAQ            (R10)(DI*4), R11
 	MOVQ            blocks+40(FP), R12
-	MOVQ            ahead+48(FP), R13
+	MOVQ            near+48(FP), R13
 	VBROADCASTI32X4 codebookIQ4512<>+0(SB), Z1
 	MOVL            $0x0f0f0f0f, R14
 	VPBROADCASTD    R14, Z2
@@ -48145,12 +48164,12 @@ fetchnearLeft:
 	VZEROUPPER
 	RET
 
-// func fusedMXFP4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedMXFP4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VNNI, MMX+
-TEXT ·fusedMXFP4512(SB), $0-88
-	MOVQ            x+56(FP), AX
-	MOVQ            dx+64(FP), CX
-	MOVQ            biases+80(FP), DX
+TEXT ·fusedMXFP4512(SB), $0-96
+	MOVQ            x+64(FP), AX
+	MOVQ            dx+72(FP), CX
+	MOVQ            biases+88(FP), DX
 	MOVQ            acc+0(FP), BX
 	VMOVUPS         (BX), Z0
 	MOVQ            scales+8(FP), BX
@@ -48161,7 +48180,7 @@ TEXT ·fusedMXFP4512(SB), $0-88
 	LEAQ            (R9)(DI*4), R10
 	LEAQ            (R10)(DI*4), R11
 	MOVQ            blocks+40(FP), R12
-	MOVQ            ahead+48(FP), R13
+	MOVQ            near+48(FP), R13
 	VBROADCASTI32X4 codebookFP4512<>+0(SB), Z1
 	MOVL            $0x0f0f0f0f, R14
 	VPBROADCASTD    R14, Z2
@@ -48645,12 +48664,12 @@ fetchnearLeft:
 	VZEROUPPER
 	RET
 
-// func fusedNVFP4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedNVFP4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
-TEXT ·fusedNVFP4512(SB), $0-88
-	MOVQ            x+56(FP), AX
-	MOVQ            dx+64(FP), CX
-	MOVQ            biases+80(FP), DX
+TEXT ·fusedNVFP4512(SB), $0-96
+	MOVQ            x+64(FP), AX
+	MOVQ            dx+72(FP), CX
+	MOVQ            biases+88(FP), DX
 	MOVQ            acc+0(FP), BX
 	VMOVUPS         (BX), Z0
 	MOVQ            scales+8(FP), BX
@@ -48661,7 +48680,7 @@ TEXT ·fusedNVFP4512(SB), $0-88
 	LEAQ            (R9)(DI*4), R10
 	LEAQ            (R10)(DI*4), R11
 	MOVQ            blocks+40(FP), R12
-	MOVQ            ahead+48(FP), R13
+	MOVQ            near+48(FP), R13
 	MOVQ            mins+16(FP), R14
 	VMOVUPS         (R14), Z1
 	VBROADCASTI32X4 codebookFP4512<>+0(SB), Z2
@@ -49597,12 +49616,12 @@ fetchnearLeft:
 	VZEROUPPER
 	RET
 
-// func fusedAffine4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedAffine4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
-TEXT ·fusedAffine4512(SB), $0-88
-	MOVQ            x+56(FP), AX
-	MOVQ            dx+64(FP), CX
-	MOVQ            sums+72(FP), DX
+TEXT ·fusedAffine4512(SB), $0-96
+	MOVQ            x+64(FP), AX
+	MOVQ            dx+72(FP), CX
+	MOVQ            sums+80(FP), DX
 	MOVQ            acc+0(FP), BX
 	VMOVUPS         (BX), Z0
 	MOVQ            scales+8(FP), BX
@@ -49614,7 +49633,7 @@ TEXT ·fusedAffine4512(SB), $0-88
 	LEAQ            (R10)(R8*4), R11
 	LEAQ            (R11)(R8*4), R12
 	MOVQ            blocks+40(FP), R13
-	MOVQ            ahead+48(FP), R14
+	MOVQ            near+48(FP), R14
 	MOVL            $0x0f0f0f0f, R15
 	VPBROADCASTD    R15, Z1
 	VBROADCASTI32X4 spreadEven0<>+0(SB), Z2
@@ -50527,12 +50546,12 @@ fetchnearLeft:
 	VZEROUPPER
 	RET
 
-// func fusedIQ2XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedIQ2XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, MMX+
-TEXT ·fusedIQ2XXS512(SB), $0-88
-	MOVQ      x+56(FP), AX
-	MOVQ      dx+64(FP), CX
-	MOVQ      biases+80(FP), DX
+TEXT ·fusedIQ2XXS512(SB), $0-96
+	MOVQ      x+64(FP), AX
+	MOVQ      dx+72(FP), CX
+	MOVQ      biases+88(FP), DX
 	MOVQ      acc+0(FP), BX
 	VMOVUPS   (BX), Z0
 	MOVQ      scales+8(FP), BX
@@ -50543,7 +50562,7 @@ TEXT ·fusedIQ2XXS512(SB), $0-88
 	LEAQ      (R9)(DI*4), R10
 	LEAQ      (R10)(DI*4), R11
 	MOVQ      blocks+40(FP), R12
-	MOVQ      ahead+48(FP), R13
+	MOVQ      near+48(FP), R13
 	MOVQ      ·gridIQ2XXS+0(SB), R14
 	KXNORW    K1, K1, K1
 	VMOVDQU32 signMasks<>+0(SB), Z1
@@ -54406,12 +54425,12 @@ fetchleft:
 	VZEROUPPER
 	RET
 
-// func fusedIQ3XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+// func fusedIQ3XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, MMX+
-TEXT ·fusedIQ3XXS512(SB), $0-88
-	MOVQ      x+56(FP), AX
-	MOVQ      dx+64(FP), CX
-	MOVQ      biases+80(FP), DX
+TEXT ·fusedIQ3XXS512(SB), $0-96
+	MOVQ      x+64(FP), AX
+	MOVQ      dx+72(FP), CX
+	MOVQ      biases+88(FP), DX
 	MOVQ      acc+0(FP), BX
 	VMOVUPS   (BX), Z0
 	MOVQ      scales+8(FP), BX
@@ -54422,7 +54441,7 @@ TEXT ·fusedIQ3XXS512(SB), $0-88
 	LEAQ      (R9)(DI*4), R10
 	LEAQ      (R10)(DI*4), R11
 	MOVQ      blocks+40(FP), R12
-	MOVQ      ahead+48(FP), R13
+	MOVQ      near+48(FP), R13
 	MOVQ      ·gridIQ3XXS+0(SB), R14
 	KXNORW    K1, K1, K1
 	VMOVDQU32 signMasks<>+0(SB), Z1

@@ -251,73 +251,73 @@ func scalesE8M0_512(scales *float32, src *byte, stride int, groups int)
 func decodeE4M3_512(dst *float32, src *byte, scale float32, n int)
 
 // The product of 16 rows of Q4_K blocks and one of activations. Scales and minima are room for a block's.
-func fusedQ4K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedQ4K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of Q4_K blocks and 8 rows of activations to acc, [tiles][8][16].
 func pipedQ4K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of Q5_K blocks and one of activations. Scales and minima are room for a block's.
-func fusedQ5K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedQ5K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of Q5_K blocks and 8 rows of activations to acc, [tiles][8][16].
 func pipedQ5K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of Q6_K blocks and one of activations. Scales and minima are room for a block's.
-func fusedQ6K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedQ6K512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of Q6_K blocks and 8 rows of activations to acc, [tiles][8][16].
 func pipedQ6K512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of pairs of Q8_0 blocks and one of activations. Scales and minima are room for a block's.
-func fusedQ8512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedQ8512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of pairs of Q8_0 blocks and 8 rows of activations to acc, [tiles][8][16].
 func pipedQ8512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of IQ4_XS blocks and one of activations. Scales and minima are room for a block's.
-func fusedIQ4XS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedIQ4XS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of IQ4_XS blocks and 8 rows of activations to acc, [tiles][8][16].
 func pipedIQ4XS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of Q4_0 blocks and one of activations. Scales and minima are room for a block's.
-func fusedQ40512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedQ40512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of Q4_0 blocks and 8 rows of activations to acc, [tiles][8][16].
 func pipedQ40512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of IQ4_NL blocks and one of activations. Scales and minima are room for a block's.
-func fusedIQ4NL512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedIQ4NL512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of IQ4_NL blocks and 8 rows of activations to acc, [tiles][8][16].
 func pipedIQ4NL512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of MXFP4 blocks and one of activations. Scales and minima are room for a block's.
-func fusedMXFP4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedMXFP4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of MXFP4 blocks and 8 rows of activations to acc, [tiles][8][16].
 func pipedMXFP4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of NVFP4 blocks and one of activations. Scales and minima are room for a block's.
-func fusedNVFP4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedNVFP4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of NVFP4 blocks and 8 rows of activations to acc, [tiles][8][16].
 func pipedNVFP4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of af4g64 blocks and one of activations. Scales and minima are room for a block's.
-func fusedAffine4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedAffine4512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of af4g64 blocks and 8 rows of activations to acc, [tiles][8][16].
 func pipedAffine4512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of IQ2_XXS blocks and one of activations. Scales and minima are room for a block's.
-func fusedIQ2XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedIQ2XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of IQ2_XXS blocks and 8 rows of activations to acc, [tiles][8][16].
 func pipedIQ2XXS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)
 
 // The product of 16 rows of IQ3_XXS blocks and one of activations. Scales and minima are room for a block's.
-func fusedIQ3XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
+func fusedIQ3XXS512(acc *float32, scales *float32, mins *float32, src *byte, stride int, blocks int, near uintptr, ahead uintptr, x *int8, dx *float32, sums *float32, biases *int32)
 
 // Adds the products of tiles of 16 rows of IQ3_XXS blocks and 8 rows of activations to acc, [tiles][8][16].
 func pipedIQ3XXS512r8(acc *float32, buffers *byte, src *byte, stride int, tiles int, blocks int, x *int8, dx *float32, sums *float32, biases *int32, near uintptr, ahead uintptr, nearLeft int, left int, then uintptr)

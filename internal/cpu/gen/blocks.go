@@ -38,7 +38,7 @@ type blockKernel struct {
 
 const (
 	unpackSignature = "func(codes *byte, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr)"
-	fusedSignature  = "func(acc, scales, mins *float32, src *byte, stride, blocks int, ahead uintptr, x *int8, dx, sums *float32, biases *int32)"
+	fusedSignature  = "func(acc, scales, mins *float32, src *byte, stride, blocks int, near, ahead uintptr, x *int8, dx, sums *float32, biases *int32)"
 )
 
 // A blockFormat is a format that both kinds of kernels are made for.
@@ -51,6 +51,7 @@ type blockFormat struct {
 	scaled                bool   // the rows' tensor scales are a parameter: mins, of a piped kernel sums
 	fuse                  bool
 	abreast               int  // groups that a piped kernel sums at once, those of a unit or more: four sums are a chain too few
+	twice                 bool // beside a single row too lines are fetched twice: more of them are under way than a core has room for
 	looksUp               bool // in tables: few integer registers are left, and lines are fetched once
 	// body loads what blocks share and returns what unpacks one.
 	body func(k *blockKernel) func()
@@ -71,6 +72,9 @@ func (f *blockFormat) fused() {
 	Doc("The product of 16 rows of " + f.title + " blocks and one of activations. Scales and minima are room for a block's.")
 	k := f.kernel(avx512)
 	k.fused = true
+	if f.twice {
+		f.fetchTwice(k)
+	}
 	k.x, k.dx = pointer("x"), pointer("dx")
 	if f.minima {
 		k.sums = pointer("sums")
@@ -96,7 +100,12 @@ func (k *blockKernel) begin(f *blockFormat) {
 		k.mins = pointer("mins")
 	}
 	k.rows = k.s.rowsAt(pointer("src"), pointer("stride"))
-	k.blocks, k.ahead = pointer("blocks"), pointer("ahead")
+	k.blocks = pointer("blocks")
+	if k.fused && k.near == nil {
+		k.ahead = pointer("near")
+	} else {
+		k.ahead = pointer("ahead")
+	}
 	if f.scaled {
 		k.global = k.s.load(at(pointer("mins"), 0))
 	}

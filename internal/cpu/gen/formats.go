@@ -14,7 +14,7 @@ var blockFormats = []blockFormat{
 	{name: "Q4K", title: "Q4_K", bytes: 144, columns: 256, group: 32, minima: true, fuse: true, abreast: 2, body: bodyQ4K},
 	{name: "Q5K", title: "Q5_K", bytes: 176, columns: 256, group: 32, minima: true, fuse: true, body: bodyQ5K},
 	{name: "Q6K", title: "Q6_K", bytes: 210, columns: 256, group: 16, bias: 32, fuse: true, body: bodyQ6K},
-	{name: "Q8", title: "pairs of Q8_0", bytes: 68, columns: 64, group: 32, bias: 128, fuse: true, body: bodyQ8},
+	{name: "Q8", title: "pairs of Q8_0", bytes: 68, columns: 64, group: 32, bias: 128, fuse: true, twice: true, body: bodyQ8},
 	{name: "IQ4XS", title: "IQ4_XS", bytes: 136, columns: 256, group: 32, bias: 128, fuse: true, body: bodyIQ4XS},
 	{name: "Q40", title: "Q4_0", bytes: 18, columns: 32, group: 32, bias: 8, fuse: true, body: bodyQ40},
 	{name: "IQ4NL", title: "IQ4_NL", bytes: 18, columns: 32, group: 32, bias: 128, fuse: true, body: bodyIQ4NL},
