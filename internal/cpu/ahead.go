@@ -7,8 +7,8 @@ import "unsafe"
 // the end of a worker's share it is where it began what came after this task in the last pass.
 //
 // A core drops fetches while too many of its lines are under way, and some (AMD's) those to the second cache whose page it has
-// yet to look up. A dropped line is waited for when it is multiplied. So the kernels for eight rows, of most formats, fetch
-// twice: from farBytes beyond the next tile on to the second cache, and from the next tile on, where a line that has come
+// yet to look up. A dropped line is waited for when it is multiplied. So the kernels for eight rows, of most formats, and
+// for a single one, of Q8_0, fetch twice: from farBytes beyond the next tile on to the second cache, and from the next tile on, where a line that has come
 // costs nothing, to the first.
 const farBytes = 8192
 
