@@ -8,8 +8,8 @@ import "unsafe"
 //
 // A core drops fetches while too many of its lines are under way, and some (AMD's) those to the second cache whose page it has
 // yet to look up. A dropped line is waited for when it is multiplied. So the kernels for eight rows, of most formats, and
-// for a single one, of Q8_0, fetch twice: from farBytes beyond the next tile on to the second cache, and from the next tile on, where a line that has come
-// costs nothing, to the first.
+// for a single one, of Q8_0, fetch twice: from farBytes beyond the next tile on to the second cache, and from the next tile
+// on, where a line that has come costs nothing, to the first.
 const farBytes = 8192
 
 // address is where a row lies, or would, for kernels to fetch from: it is not read through.
